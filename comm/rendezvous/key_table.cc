@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "comm/rendezvous/messages.h"
-#include "gradwire/rendezvous.h"
 
 namespace gradwire::rendezvous {
 
@@ -47,7 +46,7 @@ std::string plain_name(std::string_view text) {
   return name;
 }
 
-Status KeyTable::set(std::string_view key, ConstByteSpan value) {
+Status KeyTable::set(std::string_view key, ConstByteSpan value, Deadline /*deadline*/) {
   GW_TRY(check_limits(key, value.size()));
   const std::lock_guard lock(mutex_);
   const auto found = values_.find(key);
@@ -88,25 +87,6 @@ Result<std::vector<std::byte>> KeyTable::get(std::string_view key, Deadline dead
 
 }  // namespace gradwire::rendezvous
 
-namespace gradwire {
-namespace {
-
-// Of ranks that are threads.
-class InprocStore final : public KeyValueStore {
- public:
-  Status set(std::string_view key, ConstByteSpan value, Deadline /*deadline*/) override {
-    return table_.set(key, value);
-  }
-  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
-    return table_.get(key, deadline);
-  }
-
- private:
-  rendezvous::KeyTable table_;
-};
-
-}  // namespace
-
-std::shared_ptr<KeyValueStore> make_inproc_store() { return std::make_shared<InprocStore>(); }
-
-}  // namespace gradwire
+std::shared_ptr<gradwire::KeyValueStore> gradwire::make_inproc_store() {
+  return std::make_shared<rendezvous::KeyTable>();
+}

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gradwire/rendezvous.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
@@ -29,16 +30,19 @@ Status never_set(std::string_view key, double seconds, std::string_view more);
 std::string plain_name(std::string_view text);
 
 // Thread-safe. Every key is written once; the same bytes again are no error.
-class KeyTable {
+class KeyTable final : public KeyValueStore {
  public:
   static constexpr std::size_t kMaxTotalBytes = std::size_t{256} << 20;
 
   // kOutOfMemory when the table would hold more than kMaxTotalBytes.
-  Status set(std::string_view key, ConstByteSpan value);
+  Status set(std::string_view key, ConstByteSpan value, Deadline) override;
   std::optional<std::vector<std::byte>> find(std::string_view key) const;
   // Waits for the key; at the deadline never_set(), with `more()` if given.
   Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline,
-                                     const std::function<std::string()>& more = {}) const;
+                                     const std::function<std::string()>& more) const;
+  Result<std::vector<std::byte>> get(std::string_view key, Deadline deadline) override {
+    return get(key, deadline, {});
+  }
 
  private:
   using Map = std::map<std::string, std::vector<std::byte>, std::less<>>;

@@ -149,7 +149,7 @@ Status ServerSession::on_proof(ConstByteSpan body) {
 
 Status ServerSession::on_set(ConstByteSpan body) {
   GW_ASSIGN(const Set set, parse_set(body));
-  const Status outcome = job_.table.set(set.key, set.value);
+  const Status outcome = job_.table.set(set.key, set.value, Deadline());
   reply(set.id, outcome.code(), outcome.ok() ? ConstByteSpan() : bytes_of_text(outcome.message()));
   return {};
 }

@@ -41,22 +41,6 @@ Fd open_socket(const addrinfo& address) {
   return fd;
 }
 
-Result<Fd> bind_to(const std::string& host, int port) {
-  GW_ASSIGN(AddressList list, resolve(host, port, AI_PASSIVE));
-  int error = EADDRNOTAVAIL;
-  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
-    Fd fd = open_socket(*at);
-    const int on = 1;
-    if (fd.valid() && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-        ::bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0)
-      return fd;
-    error = errno;
-  }
-  return Status(Code::kInvalidArgument,
-                format("cannot bind %s:%d (%s; expected a free port on an address of this host)",
-                       host.c_str(), port, std::strerror(error)));
-}
-
 Status wait_for(int fd, short events, Deadline deadline) {
   while (true) {
     pollfd entry{fd, events, 0};
@@ -140,10 +124,24 @@ Result<bool> is_loopback(const std::string& host) {
   return first->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
-Result<Fd> reserve_port(const std::string& host, int port) { return bind_to(host, port); }
+Result<Fd> reserve_port(const std::string& host, int port) {
+  GW_ASSIGN(AddressList list, resolve(host, port, AI_PASSIVE));
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
+    Fd fd = open_socket(*at);
+    const int on = 1;
+    if (fd.valid() && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+        ::bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0)
+      return fd;
+    error = errno;
+  }
+  return Status(Code::kInvalidArgument,
+                format("cannot bind %s:%d (%s; expected a free port on an address of this host)",
+                       host.c_str(), port, std::strerror(error)));
+}
 
 Result<Fd> listen_on(const std::string& host, int port) {
-  GW_ASSIGN(Fd fd, bind_to(host, port));
+  GW_ASSIGN(Fd fd, reserve_port(host, port));
   if (::listen(fd.get(), SOMAXCONN) != 0)
     return Status(Code::kInvalidArgument,
                   format("cannot listen on %s:%d (%s; expected a free port)", host.c_str(), port,

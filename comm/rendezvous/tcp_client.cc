@@ -97,15 +97,15 @@ class TcpClient final : public TcpStore {
   HostPort where() const override { return where_; }
 
  private:
-  // Sends a request and waits for the reply that carries its id. Whichever caller finds nobody
-  // reading reads for all; the others sleep.
-  Result<Reply> ask(Kind kind, std::uint32_t id, ConstByteSpan body, Deadline deadline);
+  // Sends a request, of a new id, and waits for the reply that carries that. Whichever caller finds
+  // nobody reading reads for all; the others sleep.
+  template <typename Message>
+  Result<Reply> ask(Kind kind, Message message, Deadline deadline);
   // One turn at the socket, called and left with the lock held, which it gives up while it sleeps.
   void pump(std::unique_lock<std::mutex>& lock, Deadline until);
   Status take_replies();
   void fail(Status status);
   Status closed(const Moved& moved) const;
-  std::uint32_t new_id();
 
   Fd fd_;
   const Fd wake_;  // ends the sleep of the one who pumps
@@ -140,9 +140,8 @@ TcpClient::~TcpClient() {
 
 Status TcpClient::set(std::string_view key, ConstByteSpan value, Deadline deadline) {
   GW_TRY(check_limits(key, value.size()));
-  const std::uint32_t id = new_id();
-  const Set message{id, std::string(key), {value.begin(), value.end()}};
-  GW_ASSIGN(const Reply reply, ask(Kind::kSet, id, encode(message), deadline));
+  GW_ASSIGN(const Reply reply,
+            ask(Kind::kSet, Set{0, std::string(key), {value.begin(), value.end()}}, deadline));
   if (reply.code == Code::kOk) return {};
   return {reply.code, format("rank %d: %s", rank_, text_of_bytes(reply.data).c_str())};
 }
@@ -150,10 +149,9 @@ Status TcpClient::set(std::string_view key, ConstByteSpan value, Deadline deadli
 Result<std::vector<std::byte>> TcpClient::get(std::string_view key, Deadline deadline) {
   GW_TRY(check_limits(key, 0));
   const auto start = Clock::now();
-  const std::uint32_t id = new_id();
-  const Get message{id, static_cast<std::uint32_t>(poll_timeout(deadline)), std::string(key)};
+  const Get message{0, static_cast<std::uint32_t>(poll_timeout(deadline)), std::string(key)};
   const Deadline latest = std::max<Deadline>(start, deadline) + kGrace;
-  Result<Reply> reply = ask(Kind::kGet, id, encode(message), latest);
+  Result<Reply> reply = ask(Kind::kGet, message, latest);
   if (!reply.has_value()) {
     if (reply.error().code() != Code::kTimedOut) return reply.error();
     const std::chrono::duration<double> waited = Clock::now() - start;
@@ -165,15 +163,12 @@ Result<std::vector<std::byte>> TcpClient::get(std::string_view key, Deadline dea
                 format("rank %d: %s", rank_, text_of_bytes(reply.value().data).c_str()));
 }
 
-std::uint32_t TcpClient::new_id() {
-  const std::lock_guard lock(mutex_);
-  return ++last_id_;
-}
-
-Result<Reply> TcpClient::ask(Kind kind, std::uint32_t id, ConstByteSpan body, Deadline deadline) {
+template <typename Message>
+Result<Reply> TcpClient::ask(Kind kind, Message message, Deadline deadline) {
   std::unique_lock lock(mutex_);
+  const std::uint32_t id = message.id = ++last_id_;
   open_[id];
-  channel_.send(kind, body);
+  channel_.send(kind, encode(message));
   const std::uint64_t one = 1;
   if (pumping_) (void)!::write(wake_.get(), &one, sizeof one);
   while (true) {

@@ -17,8 +17,8 @@ class ServingStore final : public rendezvous::TcpStore {
   ServingStore(std::shared_ptr<JobState> job, std::unique_ptr<TcpServer> server, std::string host)
       : job_(std::move(job)), server_(std::move(server)), host_(std::move(host)) {}
 
-  Status set(std::string_view key, ConstByteSpan value, Deadline /*deadline*/) override {
-    GW_TRY(job_->table.set(key, value).with_context("rank 0"));
+  Status set(std::string_view key, ConstByteSpan value, Deadline deadline) override {
+    GW_TRY(job_->table.set(key, value, deadline).with_context("rank 0"));
     server_->wake();
     return {};
   }

@@ -243,8 +243,7 @@ bool Meeting::answer_challenge(Call& call) {
     call.in.clear();
     return true;
   }
-  const auto expected = std::as_bytes(std::span(kWelcome.data(), kWelcome.size()));
-  if (!std::ranges::equal(call.in, expected)) return false;
+  if (!std::ranges::equal(call.in, rendezvous::bytes_of_text(kWelcome))) return false;
   make(call.peer, call.kind, std::move(call.fd));
   return true;
 }
@@ -281,10 +280,11 @@ void Meeting::challenge(Guest& guest) {
 
 void Meeting::admit(Guest& guest) {
   const auto hello = decode_hello(guest.hello);
-  const auto welcome = std::as_bytes(std::span(kWelcome.data(), kWelcome.size()));
   guest.gone = true;
   if (!hello || !is_proof(peer(rank_).key, guest.hello, guest.challenge, guest.in)) return;
-  if (!welcomes(hello->from, hello->kind) || !send_all(guest.fd, welcome)) return;
+  if (!welcomes(hello->from, hello->kind) ||
+      !send_all(guest.fd, rendezvous::bytes_of_text(kWelcome)))
+    return;
   make(hello->from, hello->kind, std::move(guest.fd));
   std::erase_if(calls_, [&](const Call& call) { return made(call.peer, call.kind); });
 }

@@ -13,6 +13,19 @@
 #include <fstream>
 
 namespace gradwire::tcp {
+namespace {
+
+// What lies between hosts may forget a connection that is idle: a probe now and then keeps it
+// known, and finds a peer that is gone.
+void keep_alive(int fd) {
+  constexpr int kOn = 1, kIdleSeconds = 60, kBetweenSeconds = 20, kProbes = 6;
+  (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &kOn, sizeof kOn);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof kIdleSeconds);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kBetweenSeconds, sizeof kBetweenSeconds);
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+}
+
+}  // namespace
 
 Status check_congestion(const std::string& name) {
   const rendezvous::Fd probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -28,20 +41,6 @@ Status check_congestion(const std::string& name) {
   return {Code::kInvalidArgument,
           "got '" + name + "' (" + why + "), expected one of this machine's: " + known};
 }
-
-namespace {
-
-// What lies between hosts may forget a connection that is idle: a probe now and then keeps it
-// known, and finds a peer that is gone.
-void keep_alive(int fd) {
-  constexpr int kOn = 1, kIdleSeconds = 60, kBetweenSeconds = 20, kProbes = 6;
-  (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &kOn, sizeof kOn);
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kIdleSeconds, sizeof kIdleSeconds);
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kBetweenSeconds, sizeof kBetweenSeconds);
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
-}
-
-}  // namespace
 
 void prepare_bulk(int fd, bool same_host, const std::string& congestion) {
   keep_alive(fd);

@@ -229,7 +229,7 @@ TEST(ServerSession, LengthsAreCheckedBeforeAnythingIsHeld) {
 
 TEST(ServerSession, AClientThatAsksAndDoesNotReadFillsNoMemory) {
   JobState job("j", 2, "");
-  ASSERT_TRUE(job.table.set("k", std::vector<std::byte>(kMaxValueBytes)).ok());
+  ASSERT_TRUE(job.table.set("k", std::vector<std::byte>(kMaxValueBytes), Deadline()).ok());
   Client client(job, "");
   ASSERT_EQ(client.join(), "");
   for (std::uint32_t id = 1; id <= 100; ++id)
