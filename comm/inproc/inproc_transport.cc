@@ -80,7 +80,6 @@ struct Hub {
   Rank& at(int rank) { return all[static_cast<std::size_t>(rank)]; }
   comm::WaitingOps<Op>& waiting_with(const Op& op);
   void start(Op& op);
-  void time(Op& send, Op& receive);
   void unmatch(Op& op);
   void withdraw(Op& op);
   void finish(Op& op);
@@ -125,14 +124,13 @@ void Hub::start(Op& op) {
   partner->partner = &op;
   op.state = partner->state = Op::State::kMatched;
   Op& receive = op.kind == Transfer::Kind::kRecv ? op : *partner;
-  if (clock != nullptr) time(*receive.partner, receive);
+  if (clock != nullptr) {
+    Op& send = *receive.partner;
+    send.ended = receive.ended =
+        clock->carry(send.owner, receive.owner, send.data.size(), send.posted, receive.posted);
+  }
   at(receive.owner).ready.push_back(&receive);
   at(receive.owner).news.notify_one();
-}
-
-void Hub::time(Op& send, Op& receive) {
-  send.ended = receive.ended =
-      clock->carry(send.owner, receive.owner, send.data.size(), send.posted, receive.posted);
 }
 
 // Undoes a match: the partner meets another one that waits, or waits again in the order of posting.

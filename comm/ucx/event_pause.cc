@@ -33,25 +33,22 @@ Status look_for_a_thread() {
 }  // namespace
 
 Result<std::unique_ptr<EventPause>> EventPause::begin(Deadline until) {
-  std::unique_ptr<EventPause> pause(new EventPause);
-  GW_TRY(pause->start(until));
-  return pause;
-}
-
-Status EventPause::start(Deadline until) {
   const auto begun = std::chrono::steady_clock::now();
   GW_TRY(look_for_a_thread());
-  fd_ = rendezvous::Fd(eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!fd_.valid()) return {Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno))};
-  const ucs_status_t status = ucs_async_set_event_handler(
-      UCS_ASYNC_MODE_THREAD_MUTEX, fd_.get(), UCS_EVENT_SET_EVREAD, on_event, this, nullptr);
+  std::unique_ptr<EventPause> pause(new EventPause);
+  pause->fd_ = rendezvous::Fd(eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!pause->fd_.valid())
+    return Status(Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno)));
+  const ucs_status_t status =
+      ucs_async_set_event_handler(UCS_ASYNC_MODE_THREAD_MUTEX, pause->fd_.get(),
+                                  UCS_EVENT_SET_EVREAD, on_event, pause.get(), nullptr);
   if (status != UCS_OK) return error("its event thread", status);
-  watched_ = true;
-  std::unique_lock lock(mutex_);
-  if (changed_.wait_until(lock, until, [this] { return reached_; })) return {};
+  pause->watched_ = true;
+  std::unique_lock lock(pause->mutex_);
+  if (pause->changed_.wait_until(lock, until, [&] { return pause->reached_; })) return pause;
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begun;
-  return {Code::kTimedOut,
-          format("ucx: its event thread did not answer within %.1f s", waited.count())};
+  return Status(Code::kTimedOut,
+                format("ucx: its event thread did not answer within %.1f s", waited.count()));
 }
 
 EventPause::~EventPause() {

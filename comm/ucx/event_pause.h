@@ -33,7 +33,6 @@ class EventPause {
 
  private:
   EventPause() = default;
-  Status start(Deadline until);
   static void on_event(int id, ucs_event_set_types_t events, void* self);
 
   rendezvous::Fd fd_;  // an event for the thread, whose handling takes as long as the pause

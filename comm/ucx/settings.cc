@@ -69,7 +69,6 @@ std::optional<std::string> user_value_of(std::string_view key) {
 bool allowed(Table table) {
   const std::string list = user_value("TLS").value_or("all");
   constexpr std::array kShared = {"sm", "shm", "mm", "sysv", "posix"};
-  constexpr std::array kTcp = {"tcp"};
   const bool inverted = list.starts_with('^');
   bool named = false;
   for (std::string_view rest = std::string_view(list).substr(inverted ? 1 : 0); !rest.empty();) {
@@ -78,8 +77,7 @@ bool allowed(Table table) {
     rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
     if (name.starts_with('\\')) name.remove_prefix(1);  // "exactly this one"
     named = named || name == "all" ||
-            (table == Table::kTcp ? std::ranges::count(kTcp, name) > 0
-                                  : std::ranges::count(kShared, name) > 0);
+            (table == Table::kTcp ? name == "tcp" : std::ranges::count(kShared, name) > 0);
   }
   return table == Table::kContext || named != inverted;
 }

@@ -11,11 +11,17 @@
 #include "comm/shm/peer_memory.h"
 
 namespace gradwire::ucx {
-
 namespace {
 
 constexpr std::uint64_t kLent = std::uint64_t{1} << 63;
 static_assert(std::endian::native == std::endian::little, "descriptors are sent as they lie");
+// Of one peer's memory, per call: large enough to hide the system call, small enough for the cache
+// and for others' turns. A part of a tensor, 512 KiB or a little more, is one piece.
+constexpr std::size_t kReadPiece = 513 << 10;
+// How long a device gets for what nobody waits for any more.
+constexpr auto kCopiesTimeout = std::chrono::milliseconds(300);
+// How long UCX gets to give back what a loss has ended.
+constexpr auto kAbandonTimeout = std::chrono::milliseconds(300);
 
 // Begins to receive what has this tag, but for the bits of `any`. Null, or the error, where it is
 // over, without the callback.
@@ -348,16 +354,6 @@ void Tickets::on_withdrawal(int peer, std::uint64_t id) {
 
 // What this rank copies itself: what others of its host lend it, and what a device has to.
 
-namespace {
-
-// Of one peer's memory, per call: large enough to hide the system call, small enough for the cache
-// and for others' turns. A part of a tensor, 512 KiB or a little more, is one piece.
-constexpr std::size_t kReadPiece = 513 << 10;
-// How long a device gets for what nobody waits for any more.
-constexpr auto kCopiesTimeout = std::chrono::milliseconds(300);
-
-}  // namespace
-
 // Both ends of it are held until end_copy(), which comes at once where no device has a part.
 void Tickets::begin_copy(Copy what, ConstByteSpan from, gradwire::Device from_device, ByteSpan to,
                          gradwire::Device to_device) {
@@ -496,13 +492,6 @@ void Tickets::read_lent() {
 
 // How tickets end that do not end well.
 
-namespace {
-
-// How long UCX gets to give back what a loss has ended.
-constexpr auto kAbandonTimeout = std::chrono::milliseconds(300);
-
-}  // namespace
-
 void Tickets::fail(Batch& batch, const Status& why) {
   const Ticket ticket{batch.number};
   const auto known = [&](const Failing& one) { return one.ticket == ticket; };
@@ -575,12 +564,6 @@ void Tickets::sever() {
   withdrawn_.clear();
   self_ = {};
   sending_ = 0;
-}
-
-bool Tickets::any_open() {
-  bool any = false;
-  table_.for_each_open([&](const Batch&) { any = true; });
-  return any;
 }
 
 }  // namespace gradwire::ucx

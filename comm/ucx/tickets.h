@@ -79,7 +79,6 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   // Ends every ticket before it returns, and drops the worker's data half for it: what UCX holds
   // there is never written again. Posts fail until restart(), over new data endpoints.
   void sever();
-  bool any_open();
 
   bool reading() const;
   // Something that was announced waits for control messages.

@@ -90,7 +90,7 @@ UcxTransport::~UcxTransport() {
   if (tickets_) {
     tickets_->cancel_all();
     const Deadline until = deadline_in(kSettleSeconds);
-    while (tickets_->any_open() && std::chrono::steady_clock::now() < until) {
+    while (!tickets_->awaited().empty() && std::chrono::steady_clock::now() < until) {
       if (!advance() &&
           !worker_->sleep(std::min(until, deadline_in(0.01)), tickets_->sending() > 0).ok())
         break;

@@ -90,18 +90,14 @@ bool has_little_room() { return SharedRoom().little(); }
 
 Result<std::unique_ptr<Worker>> Worker::make(const SettingsOptions& options, Deadline until) {
   std::unique_ptr<Worker> worker(new Worker);
-  GW_TRY(worker->start(options, until));
-  return worker;
-}
-
-Status Worker::start(const SettingsOptions& options, Deadline until) {
-  wake_ = rendezvous::Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!wake_.valid()) {
+  worker->wake_ = rendezvous::Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!worker->wake_.valid()) {
     return Status(Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno)));
   }
-  GW_TRY(start_data(options, until));
-  cuda_ = cuda_route(context_, settings_);
-  return start_control(options, until);
+  GW_TRY(worker->start_data(options, until));
+  worker->cuda_ = cuda_route(worker->context_, worker->settings_);
+  GW_TRY(worker->start_control(options, until));
+  return worker;
 }
 
 // Where /dev/shm has little room (64 MiB in a container of Docker's) UCX gives up as a whole, or

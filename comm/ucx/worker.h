@@ -69,7 +69,6 @@ class Worker {
     int arrivals_fd = -1;  // belongs to the worker
   };
   Worker() = default;
-  Status start(const SettingsOptions& options, Deadline until);
   Status start_data(const SettingsOptions& options, Deadline until);
   Status try_data(const SettingsOptions& options, const EventPause& pause);
   Status start_control(SettingsOptions options, Deadline until);
