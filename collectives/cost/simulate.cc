@@ -19,7 +19,22 @@ namespace {
 class Run {
  public:
   Run(const TimedJob& job, const SimulationOptions& options);
-  Result<Simulation> run();
+
+  Result<Simulation> run() {
+    for (std::size_t t = 0; t < threads_.size(); ++t) at(now_, Event::Kind::kRound, t);
+    while (!events_.empty()) {
+      now_ = events_.top().time;
+      // Everything that happens now comes before what starts now: else the order of threads, not
+      // that of the schedules, would decide who gets a port.
+      while (!events_.empty() && events_.top().time == now_) {
+        const Event event = events_.top();
+        events_.pop();
+        handle(event);
+      }
+      start_what_can();
+    }
+    return result();
+  }
 
  private:
   // A slot of a place: runs its cuts one after another.
@@ -65,21 +80,235 @@ class Run {
   const TimedProgram& program_of(const Thread& thread) const {
     return job_.programs[static_cast<std::size_t>(thread.place)];
   }
-  int cuts_of(std::int64_t elems) const;
-  std::int64_t seen_of_reduction(std::int64_t bytes) const;
-  void at(ExactTime time, Event::Kind kind, std::size_t subject);
-  void handle(const Event& event);
-  void run_rounds(std::size_t thread);
-  bool post_round(std::size_t thread);
-  bool next_round(Thread& thread);
-  void offer(std::size_t thread, std::uint32_t number, std::uint32_t order, std::int64_t bytes);
-  void message_arrived(std::size_t thread);
-  void start_what_can();
-  bool earlier(std::size_t a, std::size_t b) const;
-  void find_startable();
-  void start(std::size_t message);
-  std::uint32_t order_of(std::size_t thread, std::size_t step) const;
-  Result<Simulation> result() const;
+
+  int cuts_of(std::int64_t elems) const {
+    if (options_.segment_bytes <= 0 || !job_.programs.front().divisible) return 1;
+    const std::int64_t per_segment =
+        std::max<std::int64_t>(1, options_.segment_bytes / options_.elem_bytes);
+    return static_cast<int>(std::max<std::int64_t>(1, (elems + per_segment - 1) / per_segment));
+  }
+
+  // Bytes that are still to be reduced when all of the cell has arrived: one cut, unless reducing
+  // takes longer than arriving.
+  std::int64_t seen_of_reduction(std::int64_t bytes) const {
+    const std::int64_t cut = options_.overlap_bytes;
+    const bool hides =
+        cut > 0 && job_.programs.front().divisible && gamma_ < beta_[all_inside_ ? 1 : 0];
+    return hides ? std::min(cut, bytes) : bytes;
+  }
+
+  void at(ExactTime time, Event::Kind kind, std::size_t subject) {
+    events_.push({time, kind, subject, next_number_++});
+  }
+
+  void handle(const Event& event) {
+    if (event.kind == Event::Kind::kRound) return run_rounds(event.subject);
+    const Message message = messages_[event.subject];
+    if (event.kind != Event::Kind::kArrived) {
+      ports(message.from).out_busy = false;
+      ports(message.to).in_busy = false;
+      senders_.push_back(place_of(message.from));
+      receivers_.push_back(place_of(message.to));
+    }
+    if (event.kind == Event::Kind::kFree) return;
+    unused_.push_back(event.subject);
+    message_arrived(message.from);
+    message_arrived(message.to);
+  }
+
+  // From the round that the thread stands before, until one has to be waited for.
+  void run_rounds(std::size_t t) {
+    while (!threads_[t].done && !post_round(t)) {
+      if (!next_round(threads_[t])) return;
+    }
+  }
+
+  // Whether there is something to wait for: messages.
+  bool post_round(std::size_t t) {
+    Thread& thread = threads_[t];
+    const TimedProgram& program = program_of(thread);
+    thread.reduce_bytes = 0;
+    if (thread.round == program.round_ends.size()) return false;
+    const std::uint32_t begin = thread.round == 0 ? 0 : program.round_ends[thread.round - 1];
+    for (std::uint32_t i = begin; i < program.round_ends[thread.round]; ++i) {
+      const TimedStep& step = program.steps[i];
+      const int cuts = cuts_of(step.elems);
+      if (thread.cut >= cuts) continue;
+      const std::int64_t bytes = piece(step.elems, cuts, thread.cut).size() * options_.elem_bytes;
+      if (step.is_message()) {
+        offer(t, i, i - begin, bytes);
+      } else {
+        thread.reduce_bytes += seen_of_reduction(bytes);
+      }
+    }
+    return thread.open > 0;
+  }
+
+  // Ends the round; false if the next begins later, or never.
+  bool next_round(Thread& thread) {
+    const TimedProgram& program = program_of(thread);
+    const bool last = ++thread.round >= program.round_ends.size();
+    const std::int64_t bytes = thread.reduce_bytes;
+    thread.reduce_bytes = 0;
+    ExactTime until = now_;
+    if (bytes > 0) {
+      ExactTime& busy = ports_[static_cast<std::size_t>(thread.place)].reducing_until;
+      busy = std::max(busy, now_) + bytes * gamma_;
+      until = busy;
+    }
+    if (last) {
+      end_ = std::max(end_, until);
+      thread.round = 0;
+      thread.cut += options_.slots;
+      thread.done = thread.cut >= std::min(cuts_of(program.largest), most_cuts_);
+    }
+    if (thread.done || until == now_) return !thread.done;
+    at(until, Event::Kind::kRound, static_cast<std::size_t>(&thread - threads_.data()));
+    return false;
+  }
+
+  // Meets the other end, or waits for it. A slot is at one of a program's messages once at a time,
+  // so there is no more than one end of each to meet.
+  void offer(std::size_t t, std::uint32_t number, std::uint32_t order, std::int64_t bytes) {
+    Thread& thread = threads_[t];
+    ++thread.open;
+    const auto place = static_cast<std::size_t>(thread.place);
+    const TimedStep& step = job_.programs[place].steps[number];
+    if (step.partner < 0) return;
+    const std::size_t slot = static_cast<std::size_t>(thread.slot) * steps_;
+    const auto partner = static_cast<std::size_t>(step.partner);
+    if (!waits_[slot + partner]) {
+      waits_[slot + first_step_[place] + number] = true;
+      return;
+    }
+    waits_[slot + partner] = false;
+    std::size_t index = messages_.size();
+    if (unused_.empty()) {
+      messages_.emplace_back();
+    } else {
+      index = unused_.back();
+      unused_.pop_back();
+    }
+    const std::size_t slots = threads_.size() / ports_.size();
+    const auto other = static_cast<std::size_t>(step.place) * slots + thread.slot;
+    const bool send = step.kind == TimedStep::Kind::kSend;
+    Message& message = messages_[index];
+    message = {send ? t : other, send ? other : t, bytes, order, step.distance, step.inside, now_};
+    if (!send) message.order = order_of(other, partner);
+    fresh_.push_back(index);
+  }
+
+  void message_arrived(std::size_t t) {
+    if (--threads_[t].open > 0) return;
+    if (next_round(threads_[t])) run_rounds(t);
+  }
+
+  void start_what_can() {
+    std::ranges::sort(fresh_, [this](std::size_t a, std::size_t b) { return earlier(a, b); });
+    for (const std::size_t index : fresh_) {
+      const std::size_t sender = place_of(messages_[index].from);
+      ports_[sender].out.push_back(index);
+      ports(messages_[index].to).in.push_back(index);
+      senders_.push_back(sender);
+    }
+    fresh_.clear();
+    // Two may want the same port; the one that loses looks again.
+    for (find_startable(); !startable_.empty(); find_startable()) {
+      for (const std::size_t index : startable_) {
+        const Message& message = messages_[index];
+        if (!ports(message.from).out_busy && !ports(message.to).in_busy) start(index);
+      }
+    }
+    senders_.clear();
+    receivers_.clear();
+  }
+
+  bool earlier(std::size_t a, std::size_t b) const {
+    const auto key = [this](std::size_t index) {
+      const Message& m = messages_[index];
+      return std::tuple(m.ready, m.order, threads_[m.from].slot, m.distance);
+    };
+    return key(a) < key(b);
+  }
+
+  // Of every port that has news, the first message whose other port is free too.
+  void find_startable() {
+    startable_.clear();
+    const auto look = [this](std::size_t place, bool send) {
+      const Ports& own = ports_[place];
+      if (send ? own.out_busy : own.in_busy) return;
+      const std::deque<std::size_t>& queue = send ? own.out : own.in;
+      const auto free = [&](std::size_t index) {
+        return send ? !ports(messages_[index].to).in_busy : !ports(messages_[index].from).out_busy;
+      };
+      const auto found = std::ranges::find_if(queue, free);
+      if (found != queue.end()) startable_.push_back(*found);
+    };
+    for (const std::size_t place : senders_) look(place, true);
+    for (const std::size_t place : receivers_) look(place, false);
+    std::ranges::sort(startable_, [this](std::size_t a, std::size_t b) { return earlier(a, b); });
+  }
+
+  void start(std::size_t index) {
+    const Message& message = messages_[index];
+    Ports& sender = ports(message.from);
+    Ports& receiver = ports(message.to);
+    sender.out_busy = receiver.in_busy = true;
+    sender.out.erase(std::ranges::find(sender.out, index));
+    receiver.in.erase(std::ranges::find(receiver.in, index));
+    const std::size_t level = message.inside ? 1 : 0;
+    const ExactTime bytes = message.bytes * beta_[level];
+    const ExactTime arrived = now_ + bytes + alpha_[level];
+    if (options_.links.gap == 1) return at(arrived, Event::Kind::kFreeAndArrived, index);
+    at(now_ + bytes + gap_[level], Event::Kind::kFree, index);
+    at(arrived, Event::Kind::kArrived, index);
+  }
+
+  // A step's place in the round that its thread is in.
+  std::uint32_t order_of(std::size_t t, std::size_t step) const {
+    const Thread& thread = threads_[t];
+    const auto number =
+        static_cast<std::uint32_t>(step) - first_step_[static_cast<std::size_t>(thread.place)];
+    return thread.round == 0 ? number : number - program_of(thread).round_ends[thread.round - 1];
+  }
+
+  Result<Simulation> result() const {
+    for (const Thread& thread : threads_) {
+      if (thread.done) continue;
+      return Status(Code::kInternal,
+                    format("simulate: rank %d waits in round %zu for a message that is never sent",
+                           thread.place, thread.round + 1));
+    }
+    Simulation simulation{.time = end_,
+                          .steps = static_cast<std::int64_t>(steps_),
+                          .simulated_ranks = static_cast<int>(job_.programs.size())};
+    std::vector<std::int64_t> left(job_.programs.size());  // bytes that leave a rank's node
+    const std::int64_t alike = job_.size / simulation.simulated_ranks;
+    for (std::size_t place = 0; place < left.size(); ++place) {
+      const TimedProgram& program = job_.programs[place];
+      std::int64_t sent = 0;
+      for (const TimedStep& step : program.steps) {
+        const std::int64_t bytes = step.elems * options_.elem_bytes;
+        if (step.kind == TimedStep::Kind::kReduce) simulation.all_reduced += alike * bytes;
+        if (step.kind != TimedStep::Kind::kSend) continue;
+        simulation.all_messages += alike;
+        sent += bytes;
+        if (!step.inside) left[place] += bytes;
+      }
+      simulation.all_sent += alike * sent;
+      simulation.rounds = std::max(simulation.rounds, static_cast<int>(program.round_ends.size()));
+      simulation.wire_bytes_max = std::max(simulation.wire_bytes_max, sent);
+    }
+    std::map<int, std::int64_t> by_node;
+    for (int rank = 0; rank < job_.size; ++rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      by_node[job_.node_of.empty() ? rank : job_.node_of[at]] += left[at % left.size()];
+    }
+    for (const auto& [node, bytes] : by_node) {
+      simulation.node_bytes_max = std::max(simulation.node_bytes_max, bytes);
+    }
+    return simulation;
+  }
 
   const TimedJob& job_;
   const SimulationOptions& options_;
@@ -136,251 +365,6 @@ Run::Run(const TimedJob& job, const SimulationOptions& options) : job_(job), opt
                           .cut = slot});
     }
   }
-}
-
-int Run::cuts_of(std::int64_t elems) const {
-  if (options_.segment_bytes <= 0 || !job_.programs.front().divisible) return 1;
-  const std::int64_t per_segment =
-      std::max<std::int64_t>(1, options_.segment_bytes / options_.elem_bytes);
-  return static_cast<int>(std::max<std::int64_t>(1, (elems + per_segment - 1) / per_segment));
-}
-
-// Bytes that are still to be reduced when all of the cell has arrived: one cut, unless reducing
-// takes longer than arriving.
-std::int64_t Run::seen_of_reduction(std::int64_t bytes) const {
-  const std::int64_t cut = options_.overlap_bytes;
-  const bool hides =
-      cut > 0 && job_.programs.front().divisible && gamma_ < beta_[all_inside_ ? 1 : 0];
-  return hides ? std::min(cut, bytes) : bytes;
-}
-
-void Run::at(ExactTime time, Event::Kind kind, std::size_t subject) {
-  events_.push({time, kind, subject, next_number_++});
-}
-
-Result<Simulation> Run::run() {
-  for (std::size_t t = 0; t < threads_.size(); ++t) at(now_, Event::Kind::kRound, t);
-  while (!events_.empty()) {
-    now_ = events_.top().time;
-    // Everything that happens now comes before what starts now: else the order of threads, not
-    // that of the schedules, would decide who gets a port.
-    while (!events_.empty() && events_.top().time == now_) {
-      const Event event = events_.top();
-      events_.pop();
-      handle(event);
-    }
-    start_what_can();
-  }
-  return result();
-}
-
-void Run::handle(const Event& event) {
-  if (event.kind == Event::Kind::kRound) return run_rounds(event.subject);
-  const Message message = messages_[event.subject];
-  if (event.kind != Event::Kind::kArrived) {
-    ports(message.from).out_busy = false;
-    ports(message.to).in_busy = false;
-    senders_.push_back(place_of(message.from));
-    receivers_.push_back(place_of(message.to));
-  }
-  if (event.kind == Event::Kind::kFree) return;
-  unused_.push_back(event.subject);
-  message_arrived(message.from);
-  message_arrived(message.to);
-}
-
-// From the round that the thread stands before, until one has to be waited for.
-void Run::run_rounds(std::size_t t) {
-  while (!threads_[t].done && !post_round(t)) {
-    if (!next_round(threads_[t])) return;
-  }
-}
-
-// Whether there is something to wait for: messages.
-bool Run::post_round(std::size_t t) {
-  Thread& thread = threads_[t];
-  const TimedProgram& program = program_of(thread);
-  thread.reduce_bytes = 0;
-  if (thread.round == program.round_ends.size()) return false;
-  const std::uint32_t begin = thread.round == 0 ? 0 : program.round_ends[thread.round - 1];
-  for (std::uint32_t i = begin; i < program.round_ends[thread.round]; ++i) {
-    const TimedStep& step = program.steps[i];
-    const int cuts = cuts_of(step.elems);
-    if (thread.cut >= cuts) continue;
-    const std::int64_t bytes = piece(step.elems, cuts, thread.cut).size() * options_.elem_bytes;
-    if (step.is_message()) {
-      offer(t, i, i - begin, bytes);
-    } else {
-      thread.reduce_bytes += seen_of_reduction(bytes);
-    }
-  }
-  return thread.open > 0;
-}
-
-// Ends the round; false if the next begins later, or never.
-bool Run::next_round(Thread& thread) {
-  const TimedProgram& program = program_of(thread);
-  const bool last = ++thread.round >= program.round_ends.size();
-  const std::int64_t bytes = thread.reduce_bytes;
-  thread.reduce_bytes = 0;
-  ExactTime until = now_;
-  if (bytes > 0) {
-    ExactTime& busy = ports_[static_cast<std::size_t>(thread.place)].reducing_until;
-    busy = std::max(busy, now_) + bytes * gamma_;
-    until = busy;
-  }
-  if (last) {
-    end_ = std::max(end_, until);
-    thread.round = 0;
-    thread.cut += options_.slots;
-    thread.done = thread.cut >= std::min(cuts_of(program.largest), most_cuts_);
-  }
-  if (thread.done || until == now_) return !thread.done;
-  at(until, Event::Kind::kRound, static_cast<std::size_t>(&thread - threads_.data()));
-  return false;
-}
-
-void Run::message_arrived(std::size_t t) {
-  if (--threads_[t].open > 0) return;
-  if (next_round(threads_[t])) run_rounds(t);
-}
-
-// Meets the other end, or waits for it. A slot is at one of a program's messages once at a time, so
-// there is no more than one end of each to meet.
-void Run::offer(std::size_t t, std::uint32_t number, std::uint32_t order, std::int64_t bytes) {
-  Thread& thread = threads_[t];
-  ++thread.open;
-  const auto place = static_cast<std::size_t>(thread.place);
-  const TimedStep& step = job_.programs[place].steps[number];
-  if (step.partner < 0) return;
-  const std::size_t slot = static_cast<std::size_t>(thread.slot) * steps_;
-  const auto partner = static_cast<std::size_t>(step.partner);
-  if (!waits_[slot + partner]) {
-    waits_[slot + first_step_[place] + number] = true;
-    return;
-  }
-  waits_[slot + partner] = false;
-  std::size_t index = messages_.size();
-  if (unused_.empty()) {
-    messages_.emplace_back();
-  } else {
-    index = unused_.back();
-    unused_.pop_back();
-  }
-  const std::size_t slots = threads_.size() / ports_.size();
-  const auto other = static_cast<std::size_t>(step.place) * slots + thread.slot;
-  const bool send = step.kind == TimedStep::Kind::kSend;
-  Message& message = messages_[index];
-  message = {send ? t : other, send ? other : t, bytes, order, step.distance, step.inside, now_};
-  if (!send) message.order = order_of(other, partner);
-  fresh_.push_back(index);
-}
-
-// A step's place in the round that its thread is in.
-std::uint32_t Run::order_of(std::size_t t, std::size_t step) const {
-  const Thread& thread = threads_[t];
-  const auto number =
-      static_cast<std::uint32_t>(step) - first_step_[static_cast<std::size_t>(thread.place)];
-  return thread.round == 0 ? number : number - program_of(thread).round_ends[thread.round - 1];
-}
-
-bool Run::earlier(std::size_t a, std::size_t b) const {
-  const auto key = [this](std::size_t index) {
-    const Message& m = messages_[index];
-    return std::tuple(m.ready, m.order, threads_[m.from].slot, m.distance);
-  };
-  return key(a) < key(b);
-}
-
-// Of every port that has news, the first message whose other port is free too.
-void Run::find_startable() {
-  startable_.clear();
-  const auto look = [this](std::size_t place, bool send) {
-    const Ports& own = ports_[place];
-    if (send ? own.out_busy : own.in_busy) return;
-    const std::deque<std::size_t>& queue = send ? own.out : own.in;
-    const auto free = [&](std::size_t index) {
-      return send ? !ports(messages_[index].to).in_busy : !ports(messages_[index].from).out_busy;
-    };
-    const auto found = std::ranges::find_if(queue, free);
-    if (found != queue.end()) startable_.push_back(*found);
-  };
-  for (const std::size_t place : senders_) look(place, true);
-  for (const std::size_t place : receivers_) look(place, false);
-  std::ranges::sort(startable_, [this](std::size_t a, std::size_t b) { return earlier(a, b); });
-}
-
-void Run::start_what_can() {
-  std::ranges::sort(fresh_, [this](std::size_t a, std::size_t b) { return earlier(a, b); });
-  for (const std::size_t index : fresh_) {
-    const std::size_t sender = place_of(messages_[index].from);
-    ports_[sender].out.push_back(index);
-    ports(messages_[index].to).in.push_back(index);
-    senders_.push_back(sender);
-  }
-  fresh_.clear();
-  // Two may want the same port; the one that loses looks again.
-  for (find_startable(); !startable_.empty(); find_startable()) {
-    for (const std::size_t index : startable_) {
-      const Message& message = messages_[index];
-      if (!ports(message.from).out_busy && !ports(message.to).in_busy) start(index);
-    }
-  }
-  senders_.clear();
-  receivers_.clear();
-}
-
-void Run::start(std::size_t index) {
-  const Message& message = messages_[index];
-  Ports& sender = ports(message.from);
-  Ports& receiver = ports(message.to);
-  sender.out_busy = receiver.in_busy = true;
-  sender.out.erase(std::ranges::find(sender.out, index));
-  receiver.in.erase(std::ranges::find(receiver.in, index));
-  const std::size_t level = message.inside ? 1 : 0;
-  const ExactTime bytes = message.bytes * beta_[level];
-  const ExactTime arrived = now_ + bytes + alpha_[level];
-  if (options_.links.gap == 1) return at(arrived, Event::Kind::kFreeAndArrived, index);
-  at(now_ + bytes + gap_[level], Event::Kind::kFree, index);
-  at(arrived, Event::Kind::kArrived, index);
-}
-
-Result<Simulation> Run::result() const {
-  for (const Thread& thread : threads_) {
-    if (thread.done) continue;
-    return Status(Code::kInternal,
-                  format("simulate: rank %d waits in round %zu for a message that is never sent",
-                         thread.place, thread.round + 1));
-  }
-  Simulation simulation{.time = end_,
-                        .steps = static_cast<std::int64_t>(steps_),
-                        .simulated_ranks = static_cast<int>(job_.programs.size())};
-  std::vector<std::int64_t> left(job_.programs.size());  // bytes that leave a rank's node
-  const std::int64_t alike = job_.size / simulation.simulated_ranks;
-  for (std::size_t place = 0; place < left.size(); ++place) {
-    const TimedProgram& program = job_.programs[place];
-    std::int64_t sent = 0;
-    for (const TimedStep& step : program.steps) {
-      const std::int64_t bytes = step.elems * options_.elem_bytes;
-      if (step.kind == TimedStep::Kind::kReduce) simulation.all_reduced += alike * bytes;
-      if (step.kind != TimedStep::Kind::kSend) continue;
-      simulation.all_messages += alike;
-      sent += bytes;
-      if (!step.inside) left[place] += bytes;
-    }
-    simulation.all_sent += alike * sent;
-    simulation.rounds = std::max(simulation.rounds, static_cast<int>(program.round_ends.size()));
-    simulation.wire_bytes_max = std::max(simulation.wire_bytes_max, sent);
-  }
-  std::map<int, std::int64_t> by_node;
-  for (int rank = 0; rank < job_.size; ++rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    by_node[job_.node_of.empty() ? rank : job_.node_of[at]] += left[at % left.size()];
-  }
-  for (const auto& [node, bytes] : by_node) {
-    simulation.node_bytes_max = std::max(simulation.node_bytes_max, bytes);
-  }
-  return simulation;
 }
 
 }  // namespace

@@ -122,13 +122,68 @@ class SymbolicMemory {
   SymbolicMemory(std::int64_t elems, bool given, int rank);
 
   // Bounds; and for a divisible schedule the cells' rule.
-  Status name(Range range, bool divisible);
+  Status name(Range range, bool divisible) {
+    if (range.begin < 0 || range.end < range.begin || range.end > elems_) {
+      return {Code::kInternal,
+              format("outside the buffer of %lld", static_cast<long long>(elems_))};
+    }
+    if (range.size() == 0 || !divisible) return {};
+    const auto next = cells_.upper_bound(range.begin);
+    bool overlaps = next != cells_.end() && next->first < range.end;
+    if (next != cells_.begin()) {
+      const auto& [begin, end] = *std::prev(next);
+      if (begin == range.begin && end == range.end) return {};
+      overlaps = overlaps || end > range.begin;
+    }
+    if (overlaps) return {Code::kInternal, "overlaps another cell without being it"};
+    cells_[range.begin] = range.end;
+    return {};
+  }
+
   // Of a range that was named.
-  Result<Contents> read(Range range) const;
-  void write(Range range, const Contents& contents);
+  Result<Contents> read(Range range) const {
+    Contents contents;
+    auto next = written_.upper_bound(range.begin);
+    if (next != written_.begin()) --next;
+    for (std::int64_t at = range.begin; at < range.end;) {
+      while (next != written_.end() && next->first + next->second.size <= at) ++next;
+      const bool here = next != written_.end() && next->first <= at;
+      if (here) {
+        const auto& [begin, stretch] = *next;
+        const std::int64_t end = std::min(range.end, begin + stretch.size);
+        append(contents, {end - at, stretch.origin + (at - begin), stretch.value});
+        at = end;
+        continue;
+      }
+      if (own_ == nullptr) return Status(Code::kInternal, "read before it was written");
+      const std::int64_t end =
+          next == written_.end() ? range.end : std::min(range.end, next->first);
+      append(contents, {end - at, at, own_});
+      at = end;
+    }
+    return contents;
+  }
+
+  void write(Range range, const Contents& contents) {
+    split_at(range.begin);
+    split_at(range.end);
+    written_.erase(written_.lower_bound(range.begin), written_.lower_bound(range.end));
+    std::int64_t at = range.begin;
+    for (const Stretch& stretch : contents) {
+      written_[at] = stretch;
+      at += stretch.size;
+    }
+  }
 
  private:
-  void split_at(std::int64_t at);
+  void split_at(std::int64_t at) {
+    const auto next = written_.upper_bound(at);
+    if (next == written_.begin()) return;
+    auto& [begin, stretch] = *std::prev(next);
+    if (begin == at || begin + stretch.size <= at) return;
+    written_[at] = {begin + stretch.size - at, stretch.origin + (at - begin), stretch.value};
+    stretch.size = at - begin;
+  }
 
   std::int64_t elems_ = 0;
   std::shared_ptr<const Expression> own_;       // null: nothing is there from the start
@@ -140,65 +195,6 @@ SymbolicMemory::SymbolicMemory(std::int64_t elems, bool given, int rank) : elems
   if (!given) return;
   const auto order = mix64(static_cast<std::uint64_t>(rank) + 1);
   own_ = std::make_shared<Expression>(Expression{.ranks = {rank}, .order = order});
-}
-
-Status SymbolicMemory::name(Range range, bool divisible) {
-  if (range.begin < 0 || range.end < range.begin || range.end > elems_) {
-    return {Code::kInternal, format("outside the buffer of %lld", static_cast<long long>(elems_))};
-  }
-  if (range.size() == 0 || !divisible) return {};
-  const auto next = cells_.upper_bound(range.begin);
-  bool overlaps = next != cells_.end() && next->first < range.end;
-  if (next != cells_.begin()) {
-    const auto& [begin, end] = *std::prev(next);
-    if (begin == range.begin && end == range.end) return {};
-    overlaps = overlaps || end > range.begin;
-  }
-  if (overlaps) return {Code::kInternal, "overlaps another cell without being it"};
-  cells_[range.begin] = range.end;
-  return {};
-}
-
-Result<Contents> SymbolicMemory::read(Range range) const {
-  Contents contents;
-  auto next = written_.upper_bound(range.begin);
-  if (next != written_.begin()) --next;
-  for (std::int64_t at = range.begin; at < range.end;) {
-    while (next != written_.end() && next->first + next->second.size <= at) ++next;
-    const bool here = next != written_.end() && next->first <= at;
-    if (here) {
-      const auto& [begin, stretch] = *next;
-      const std::int64_t end = std::min(range.end, begin + stretch.size);
-      append(contents, {end - at, stretch.origin + (at - begin), stretch.value});
-      at = end;
-      continue;
-    }
-    if (own_ == nullptr) return Status(Code::kInternal, "read before it was written");
-    const std::int64_t end = next == written_.end() ? range.end : std::min(range.end, next->first);
-    append(contents, {end - at, at, own_});
-    at = end;
-  }
-  return contents;
-}
-
-void SymbolicMemory::split_at(std::int64_t at) {
-  const auto next = written_.upper_bound(at);
-  if (next == written_.begin()) return;
-  auto& [begin, stretch] = *std::prev(next);
-  if (begin == at || begin + stretch.size <= at) return;
-  written_[at] = {begin + stretch.size - at, stretch.origin + (at - begin), stretch.value};
-  stretch.size = at - begin;
-}
-
-void SymbolicMemory::write(Range range, const Contents& contents) {
-  split_at(range.begin);
-  split_at(range.end);
-  written_.erase(written_.lower_bound(range.begin), written_.lower_bound(range.end));
-  std::int64_t at = range.begin;
-  for (const Stretch& stretch : contents) {
-    written_[at] = stretch;
-    at += stretch.size;
-  }
 }
 
 std::int64_t sum_of(std::span<const std::int64_t> counts) {
@@ -279,113 +275,106 @@ class OutputCheck {
  public:
   explicit OutputCheck(const ScheduleClaim& claim) : claim_(claim) {}
   // out: elements `shift` ... of the memory are the rank's kOut, `elems` long.
-  Status check(int rank, std::int64_t elems, const SymbolicMemory& memory, std::int64_t shift);
+  Status check(int rank, std::int64_t elems, const SymbolicMemory& memory, std::int64_t shift) {
+    const std::string place = format("rank %d's kOut", rank);
+    if (elems != wanted_elems(rank)) {
+      return {Code::kInternal,
+              place + format(" has %lld elements (expected %lld)", static_cast<long long>(elems),
+                             static_cast<long long>(wanted_elems(rank)))};
+    }
+    if (claim_.operation == OpKind::kExclusiveScan && rank == 0) return {};
+    const Result<Contents> held = memory.read({shift, shift + elems});
+    if (!held.has_value()) return held.error().with_context(place);
+    const Contents& contents = held.value();
+    const bool reduction = traits_of(claim_.operation).reduces;
+    std::int64_t at = 0;
+    for (Stretch rest : contents) {
+      while (rest.size > 0) {
+        const Source source = reduction ? Source{} : source_at(claim_, rank, at, elems);
+        const std::int64_t size = reduction ? rest.size : std::min(rest.size, source.left);
+        Status status = reduction ? check_stretch(rank, at, rest) : check_moved(source, rest);
+        if (!status.ok()) {
+          return status.with_context(place + format("[%lld, %lld)", static_cast<long long>(at),
+                                                    static_cast<long long>(at + size)));
+        }
+        at += size;
+        rest.size -= size;
+        rest.origin += size;
+      }
+    }
+    if (claim_.operation != OpKind::kAllReduce) return {};
+    if (rank == 0) first_ = contents;
+    return check_alike(contents).with_context(place);
+  }
 
  private:
-  std::int64_t wanted_elems(int rank) const;
-  Status check_stretch(int rank, std::int64_t begin, const Stretch& stretch);
-  Status check_reduction(const Expression& value, int below) const;
-  Status check_alike(const Contents& contents) const;
+  std::int64_t wanted_elems(int rank) const {
+    const bool root = rank == claim_.root;
+    switch (claim_.operation) {
+      case OpKind::kBarrier: return 0;
+      case OpKind::kReduce: return root ? claim_.elems : 0;
+      case OpKind::kAllGather: return row_of(claim_, claim_.size - 1).end;
+      case OpKind::kGather: return root ? row_of(claim_, claim_.size - 1).end : 0;
+      case OpKind::kReduceScatter:
+      case OpKind::kScatter: return row_of(claim_, rank).size();
+      case OpKind::kAllToAll: break;
+      default: return claim_.elems;
+    }
+    std::int64_t sum = 0;
+    for (int from = 0; from < claim_.size; ++from) {
+      sum += claim_.counts[static_cast<std::size_t>(from * claim_.size + rank)];
+    }
+    return sum;
+  }
+
+  Status check_stretch(int rank, std::int64_t begin, const Stretch& stretch) {
+    std::int64_t wanted = begin;
+    if (claim_.operation == OpKind::kReduceScatter) wanted += row_of(claim_, rank).begin;
+    if (stretch.origin != wanted) return wrong_origin(stretch.origin, wanted);
+    if (complete_.contains(stretch.value)) return {};
+    const bool scan = claim_.operation == OpKind::kExclusiveScan;
+    GW_TRY(check_reduction(*stretch.value, scan ? rank : claim_.size));
+    if (!scan) complete_.insert(stretch.value);
+    return {};
+  }
+
+  // below: how many ranks, from 0 on, contribute.
+  Status check_reduction(const Expression& value, int below) const {
+    std::vector<int> all(static_cast<std::size_t>(below));
+    std::iota(all.begin(), all.end(), 0);
+    if (claim_.rank_order && !(value.left_fold && value.ranks == all)) {
+      return {Code::kInternal, "is not a left fold in rank order"};
+    }
+    if (claim_.rank_order && below > 1 && value.roundings != 1) {
+      return {Code::kInternal, format("is rounded %d times, not once", value.roundings)};
+    }
+    std::vector<int> ranks = value.ranks;
+    std::ranges::sort(ranks);
+    if (ranks != all) return {Code::kInternal, "does not hold every contribution exactly once"};
+    const int finished = claim_.operation == OpKind::kExclusiveScan || below == 1 ? 0 : 1;
+    if (value.finished == finished) return {};
+    return {Code::kInternal, format("is finished %d times", value.finished)};
+  }
+
+  // Replicas are bit-identical only if they were combined in the same way.
+  Status check_alike(const Contents& contents) const {
+    std::int64_t at = 0;
+    return side_by_side(
+        contents, first_, [&](std::int64_t size, const Stretch& a, const Stretch& b) {
+          if (a.value->order == b.value->order) {
+            at += size;
+            return Status();
+          }
+          return Status(Code::kInternal,
+                        format("elements from %lld on are combined in another order than on rank 0",
+                               static_cast<long long>(at)));
+        });
+  }
 
   const ScheduleClaim& claim_;
   Contents first_;  // all_reduce: what rank 0 holds
   std::set<std::shared_ptr<const Expression>> complete_;
 };
-
-std::int64_t OutputCheck::wanted_elems(int rank) const {
-  const bool root = rank == claim_.root;
-  switch (claim_.operation) {
-    case OpKind::kBarrier: return 0;
-    case OpKind::kReduce: return root ? claim_.elems : 0;
-    case OpKind::kAllGather: return row_of(claim_, claim_.size - 1).end;
-    case OpKind::kGather: return root ? row_of(claim_, claim_.size - 1).end : 0;
-    case OpKind::kReduceScatter:
-    case OpKind::kScatter: return row_of(claim_, rank).size();
-    case OpKind::kAllToAll: break;
-    default: return claim_.elems;
-  }
-  std::int64_t sum = 0;
-  for (int from = 0; from < claim_.size; ++from) {
-    sum += claim_.counts[static_cast<std::size_t>(from * claim_.size + rank)];
-  }
-  return sum;
-}
-
-// below: how many ranks, from 0 on, contribute.
-Status OutputCheck::check_reduction(const Expression& value, int below) const {
-  std::vector<int> all(static_cast<std::size_t>(below));
-  std::iota(all.begin(), all.end(), 0);
-  if (claim_.rank_order && !(value.left_fold && value.ranks == all)) {
-    return {Code::kInternal, "is not a left fold in rank order"};
-  }
-  if (claim_.rank_order && below > 1 && value.roundings != 1) {
-    return {Code::kInternal, format("is rounded %d times, not once", value.roundings)};
-  }
-  std::vector<int> ranks = value.ranks;
-  std::ranges::sort(ranks);
-  if (ranks != all) return {Code::kInternal, "does not hold every contribution exactly once"};
-  const int finished = claim_.operation == OpKind::kExclusiveScan || below == 1 ? 0 : 1;
-  if (value.finished == finished) return {};
-  return {Code::kInternal, format("is finished %d times", value.finished)};
-}
-
-Status OutputCheck::check_stretch(int rank, std::int64_t begin, const Stretch& stretch) {
-  std::int64_t wanted = begin;
-  if (claim_.operation == OpKind::kReduceScatter) wanted += row_of(claim_, rank).begin;
-  if (stretch.origin != wanted) return wrong_origin(stretch.origin, wanted);
-  if (complete_.contains(stretch.value)) return {};
-  const bool scan = claim_.operation == OpKind::kExclusiveScan;
-  GW_TRY(check_reduction(*stretch.value, scan ? rank : claim_.size));
-  if (!scan) complete_.insert(stretch.value);
-  return {};
-}
-
-// Replicas are bit-identical only if they were combined in the same way.
-Status OutputCheck::check_alike(const Contents& contents) const {
-  std::int64_t at = 0;
-  return side_by_side(contents, first_, [&](std::int64_t size, const Stretch& a, const Stretch& b) {
-    if (a.value->order == b.value->order) {
-      at += size;
-      return Status();
-    }
-    return Status(Code::kInternal,
-                  format("elements from %lld on are combined in another order than on rank 0",
-                         static_cast<long long>(at)));
-  });
-}
-
-Status OutputCheck::check(int rank, std::int64_t elems, const SymbolicMemory& memory,
-                          std::int64_t shift) {
-  const std::string place = format("rank %d's kOut", rank);
-  if (elems != wanted_elems(rank)) {
-    return {Code::kInternal,
-            place + format(" has %lld elements (expected %lld)", static_cast<long long>(elems),
-                           static_cast<long long>(wanted_elems(rank)))};
-  }
-  if (claim_.operation == OpKind::kExclusiveScan && rank == 0) return {};
-  const Result<Contents> held = memory.read({shift, shift + elems});
-  if (!held.has_value()) return held.error().with_context(place);
-  const Contents& contents = held.value();
-  const bool reduction = traits_of(claim_.operation).reduces;
-  std::int64_t at = 0;
-  for (Stretch rest : contents) {
-    while (rest.size > 0) {
-      const Source source = reduction ? Source{} : source_at(claim_, rank, at, elems);
-      const std::int64_t size = reduction ? rest.size : std::min(rest.size, source.left);
-      Status status = reduction ? check_stretch(rank, at, rest) : check_moved(source, rest);
-      if (!status.ok()) {
-        return status.with_context(place + format("[%lld, %lld)", static_cast<long long>(at),
-                                                  static_cast<long long>(at + size)));
-      }
-      at += size;
-      rest.size -= size;
-      rest.origin += size;
-    }
-  }
-  if (claim_.operation != OpKind::kAllReduce) return {};
-  if (rank == 0) first_ = contents;
-  return check_alike(contents).with_context(place);
-}
 
 struct Message {
   std::int64_t elems = 0;
