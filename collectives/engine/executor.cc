@@ -83,7 +83,9 @@ TensorView Execution::arrival(const Step& step, const Slot& slot) const {
 Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
   if (!started_) {
     if (!route_.turn.here()) return false;
-    GW_ASSIGN(const bool ready, device_is_ready());
+    // Not even memory is taken before the caller's work on the device is done: the device may keep
+    // a thread that allocates waiting until then.
+    GW_ASSIGN(const bool ready, operands_.staging ? operands_.staging->ready->passed() : true);
     if (!ready) return false;
     GW_TRY(start(pool));
   }
@@ -303,13 +305,6 @@ std::vector<int> Execution::waiting_for(const Transport& transport) const {
 }
 
 // What an Execution has to do with a device that holds its operands (staging.h).
-
-// Whether the caller's work on the device is done. Not even memory is taken before that: the device
-// may keep a thread that allocates waiting until then.
-Result<bool> Execution::device_is_ready() const {
-  if (operands_.staging == nullptr) return true;
-  return operands_.staging->ready->passed();
-}
 
 // Whether the slot's next round may run.
 Result<bool> Execution::follow_device(Slot& slot) {

@@ -108,7 +108,6 @@ class Execution final : public Runnable {
                            std::optional<double> factor) const;
   Status copy(const Step& step, Slot& slot);
 
-  Result<bool> device_is_ready() const;
   Result<bool> follow_device(Slot& slot);
   Status enter(Slot& slot);
   Status leave(Slot& slot);

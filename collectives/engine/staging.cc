@@ -11,49 +11,6 @@ namespace {
 
 using Op = Step::Op;
 
-// The cells of one part in the order in which it comes to them.
-class Touching {
- public:
-  explicit Touching(bool in_place) : in_place_(in_place) {}
-
-  void read(Place place) {
-    if (!is_callers(place) || place.range.size() == 0) return;
-    place = home_of(place);
-    const bool own = std::ranges::any_of(
-        cells_.written, [&](const Place& written) { return covers(written, place); });
-    if (!own) note(cells_.read, place);
-  }
-  void write(Place place) {
-    if (!is_callers(place) || place.range.size() == 0) return;
-    note(cells_.written, home_of(place));
-  }
-  TouchedCells take() { return std::move(cells_); }
-
- private:
-  static bool is_callers(const Place& place) { return place.buffer != BufferId::kScratch; }
-  Place home_of(Place place) const {
-    if (in_place_) place.buffer = BufferId::kOut;
-    return place;
-  }
-  static bool covers(const Place& whole, const Place& part) {
-    return whole.buffer == part.buffer && whole.range.begin <= part.range.begin &&
-           part.range.end <= whole.range.end;
-  }
-  static void note(std::vector<Place>& list, const Place& place) {
-    if (std::ranges::find(list, place) == list.end()) list.push_back(place);
-  }
-
-  bool in_place_;
-  TouchedCells cells_;
-};
-
-void touch(Touching& cells, const Step& step) {
-  const bool adds = is_reduction(step);
-  if (step.op == Op::kReduce || step.op == Op::kCopy) cells.read(step.from);
-  if (adds) cells.read(step.to);
-  cells.write(step.to);
-}
-
 std::vector<Place> merged(std::vector<Place> places) {
   std::ranges::sort(places, [](const Place& a, const Place& b) {
     return a.buffer != b.buffer ? a.buffer < b.buffer : a.range.begin < b.range.begin;
@@ -73,20 +30,38 @@ std::vector<Place> merged(std::vector<Place> places) {
 
 }  // namespace
 
+// Steps in the order in which the part comes to them.
 TouchedCells touched_cells(const Schedule& part, bool in_place, bool divisible) {
-  Touching touching(in_place);
+  TouchedCells cells;
+  const auto note = [&](std::vector<Place>& list, Place place, const auto& wanted) {
+    if (place.buffer == BufferId::kScratch || place.range.size() == 0) return;
+    if (in_place) place.buffer = BufferId::kOut;
+    if (wanted(place) && std::ranges::find(list, place) == list.end()) list.push_back(place);
+  };
+  const auto read = [&](const Place& place) {
+    note(cells.read, place, [&](const Place& home) {
+      return std::ranges::none_of(cells.written, [&](const Place& written) {
+        return written.buffer == home.buffer && written.range.begin <= home.range.begin &&
+               home.range.end <= written.range.end;
+      });
+    });
+  };
+  const auto touch = [&](const Step& step) {
+    if (step.op == Op::kReduce || step.op == Op::kCopy) read(step.from);
+    if (is_reduction(step)) read(step.to);
+    note(cells.written, step.to, [](const Place&) { return true; });
+  };
   for (const Round& round : part.rounds) {
     for (const Step& step : round) {
-      if (step.op == Op::kSend) touching.read(step.from);
+      if (step.op == Op::kSend) read(step.from);
     }
     for (const Step& step : round) {
-      if (step.peer >= 0 && step.op != Op::kSend) touch(touching, step);
+      if (step.peer >= 0 && step.op != Op::kSend) touch(step);
     }
     for (const Step& step : round) {
-      if (step.peer < 0) touch(touching, step);
+      if (step.peer < 0) touch(step);
     }
   }
-  TouchedCells cells = touching.take();
   if (divisible) return cells;
   return {merged(std::move(cells.read)), merged(std::move(cells.written))};
 }

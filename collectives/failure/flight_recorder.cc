@@ -88,10 +88,6 @@ std::string to_string(const Signature& signature) {
   return text;
 }
 
-FlightRecorder::FlightRecorder(std::size_t operations) : capacity_(operations) {
-  ring_.reserve(capacity_);
-}
-
 std::uint64_t FlightRecorder::begin(FlightRecord record) {
   record.begun = now_us();
   if (record.collective) note_begun(record.communicator, record.number);

@@ -65,7 +65,9 @@ struct FlightFailure {
 // Any thread may call. An operation costs two calls of some 50 ns.
 class FlightRecorder {
  public:
-  explicit FlightRecorder(std::size_t operations);
+  explicit FlightRecorder(std::size_t operations) : capacity_(operations) {
+    ring_.reserve(capacity_);
+  }
 
   // Fills in sequence and begun; returns the sequence number.
   std::uint64_t begin(FlightRecord record);

@@ -54,8 +54,6 @@ std::vector<int> SurvivorVote::survivors() const {
   return ranks;
 }
 
-std::uint32_t SurvivorVote::next_generation() const { return own_.generation + 1; }
-
 void SurvivorVote::update() {
   own_.lost.assign(lost_.begin(), lost_.end());
   own_.certain.assign(certain_.begin(), certain_.end());

@@ -70,7 +70,7 @@ class SurvivorVote {
   bool contested() const { return !beyond().empty(); }
   // With kAgreed, the same on all survivors: who they are, and a generation that is new to all.
   std::vector<int> survivors() const;
-  std::uint32_t next_generation() const;
+  std::uint32_t next_generation() const { return own_.generation + 1; }
 
  private:
   bool is_lost(int rank) const { return lost_.contains(rank); }

@@ -26,7 +26,6 @@ namespace gradwire {
 //   kExclusiveScan  kOut: the reduction of the ranks below, not finished; rank 0's is left alone
 //   kSend           kOut: the elements of the rank before, rank 0's being the last's
 struct ScheduleClaim {
-  using Operation = OpKind;
   OpKind operation = OpKind::kAllReduce;
   int size = 1;
   std::int64_t elems = 0;  // kReduceScatter: of a row, where there are no counts

@@ -39,12 +39,6 @@ ShmCall call_in_memory(const CheckedCall& checked, const Operated& operated, int
   return memory;
 }
 
-// In the segment, where it has any left.
-Result<Buffer> allocate_shared(ShmBoards& boards, std::size_t bytes) {
-  auto shared = boards.arena().allocate(bytes);
-  return shared.has_value() ? std::move(shared) : Buffer::allocate(bytes);
-}
-
 // Operations up to this size are tried inside the call: handing one over costs a microsecond or
 // two, which is what they take.
 constexpr std::size_t kAtOnceBytes = 1 << 20;
@@ -121,9 +115,13 @@ MemoryPath::MemoryPath(Group& group, std::shared_ptr<const SharedHosts> hosts, C
       channels_(std::move(channels)),
       messages_(std::move(messages)),
       memory_(std::make_shared<OwnMemory>(
-          ScratchPool([boards = hosts_->boards](std::size_t bytes,
-                                                Device) { return allocate_shared(*boards, bytes); },
-                      kAnySize))) {}
+          // In the segment, where it has any left.
+          ScratchPool(
+              [boards = hosts_->boards](std::size_t bytes, Device) {
+                auto shared = boards->arena().allocate(bytes);
+                return shared.has_value() ? std::move(shared) : Buffer::allocate(bytes);
+              },
+              kAnySize))) {}
 
 MemoryPath::~MemoryPath() {
   if (messages_) messages_->close(group_.has_failed());
