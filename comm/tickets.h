@@ -216,8 +216,8 @@ class BatchTable {
 //   void started()       all of a batch have been begun
 //   bool is_over(const Op&) const
 //   void withdraw(Op&)   ends a message as far as that is possible now
-//   void move(Op& from, Op& to)   of a message to this rank itself; there is room for it
-//   void moved(Op&)      one of its ends, when there is nothing more to be done
+//   void carry(Op& from, Op& to)   of a message to this rank itself, which has room for it
+//   void carried(Op&)    of each end of that, when both have met
 template <typename Self, typename Op>
 class Tickets {
  public:
@@ -307,10 +307,10 @@ class Tickets {
       refuse_long(to, from.data.size());
     } else {
       to.arrived = from.data.size();
-      self().move(from, to);
+      self().carry(from, to);
     }
-    self().moved(from);
-    self().moved(to);
+    self().carried(from);
+    self().carried(to);
   }
 
   using State = Membership::State;

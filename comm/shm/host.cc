@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "comm/process_state.h"
+#include "comm/rendezvous/socket.h"
 
 namespace gradwire::shm {
 namespace {
@@ -19,13 +20,11 @@ namespace {
 // given out again. Empty before Linux 5.14.
 std::string network_cookie() {
 #ifdef SO_NETNS_COOKIE
-  const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return {};
+  const rendezvous::Fd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   std::uint64_t cookie = 0;
   socklen_t size = sizeof cookie;
-  const bool known = getsockopt(fd, SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0;
-  ::close(fd);
-  if (known) return format("%llu", static_cast<unsigned long long>(cookie));
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_NETNS_COOKIE, &cookie, &size) == 0)
+    return format("%llu", static_cast<unsigned long long>(cookie));
 #endif
   return {};
 }

@@ -114,7 +114,7 @@ void Tickets::on_message(const comm::Control& message) {
   settle_done();
 }
 
-void Tickets::move(Op& from, Op& to) {
+void Tickets::carry(Op& from, Op& to) {
   if (to.arrived > 0) std::memcpy(to.data.data(), from.data.data(), to.arrived);
 }
 

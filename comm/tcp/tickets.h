@@ -43,8 +43,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   void started() { settle_done(); }
   static bool is_over(const Op& op) { return !op.open; }
   void withdraw(Op& op);
-  static void move(Op& from, Op& to);
-  void moved(Op& op) { done_.push_back(&op); }
+  static void carry(Op& from, Op& to);
+  void carried(Op& op) { done_.push_back(&op); }
   void answer(int rank);
   void tell(int rank, comm::Control::Kind kind, std::uint64_t id);
   bool read(int rank, Deadline now);

@@ -71,7 +71,7 @@ void Tickets::start(Op& op) {
   }
 }
 
-void Tickets::move(Op& from, Op& to) {
+void Tickets::carry(Op& from, Op& to) {
   begin_copy({.op = &to, .of = Copy::Of::kSelf, .sender = &from}, from.data, from.device,
              to.data.first(from.data.size()), to.device);
 }

@@ -129,8 +129,8 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   void start_recv(Op& op);
   void send_bytes(Op& op, ConstByteSpan data, gradwire::Device device, std::uint64_t tag);
   void send_unsent();
-  void move(Op& from, Op& to);
-  void moved(Op& op) { release(op, kSelf); }
+  void carry(Op& from, Op& to);
+  void carried(Op& op) { release(op, kSelf); }
   void offer(Op& op, std::uint64_t magic, std::uint64_t address);
   void send_announced(Op& op);
   void receive_announced(Op& op);
