@@ -29,7 +29,7 @@ void parse(ConstByteSpan bytes) {
     GW_CHECK(std::ranges::equal(encode(*message), bytes));
   }
   if (const auto note = decode_note(bytes, kRanks)) {
-    for (const int rank : note->lost) GW_CHECK(rank >= 0 && rank < kRanks);
+    for (const int rank : note->proposal.lost) GW_CHECK(rank >= 0 && rank < kRanks);
     GW_CHECK(std::ranges::includes(note->proposal.lost, note->proposal.certain));
     GW_CHECK(std::ranges::equal(encode(*note), bytes));
   }
