@@ -203,6 +203,23 @@ std::string refuse_bad_arguments(Communicator& world) {
   if (world.rank() == 0 && world.start_all(batch).error().code() != Code::kInvalidArgument) {
     return "a batch with a bad call was taken";
   }
+  // The same of messages: the next ones of the same tag meet each other.
+  const int next = (world.rank() + 1) % world.size();
+  const int before = (world.rank() + world.size() - 1) % world.size();
+  for (const bool good : {false, true}) {
+    Floats out(8, good ? 1.0f : -1.0f);
+    const std::vector<OpCall> messages{
+        OpCall::recv(tensor, before, 4), OpCall::send(view_of(std::span(out)), next, 4),
+        OpCall::send(view_of(std::span(out)), good ? next : world.size(), 5),
+        OpCall::recv(view_of(std::span(more)), before, good ? 5 : -1)};
+    const auto calls = std::span(messages).first(good ? 2 : 4);
+    const Status status = world.size() > 1 ? wait_for(world.start_all(calls)) : Status();
+    if (!good && world.size() > 1 && status.code() != Code::kInvalidArgument) {
+      return "a batch with a bad message was taken";
+    }
+    if (good && !status.ok()) return "after a bad batch: " + std::string(status.message());
+    if (good && world.size() > 1 && data != out) return "a message of a refused batch came";
+  }
   const Status unplanned =
       world.prepare({.kind = OpKind::kGather, .in = tensor, .peer = -1}).error();
   if (unplanned.code() != Code::kInvalidArgument) return "a bad call was planned";

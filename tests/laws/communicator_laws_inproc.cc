@@ -44,6 +44,7 @@ class CommunicatorLaws : public testing::TestWithParam<int> {
 class CommunicatorMessages : public CommunicatorLaws {};
 
 TEST_P(CommunicatorMessages, SendManyLarge) { run(send_many_large); }
+TEST_P(CommunicatorMessages, ProbeWithoutEnd) { run(probe_without_end); }
 TEST_P(CommunicatorLaws, ReduceEverything) { run(reduce_everything); }
 TEST_P(CommunicatorLaws, KeepNans) { run(keep_nans); }
 TEST_P(CommunicatorLaws, ReduceLarge) { run(reduce_large); }

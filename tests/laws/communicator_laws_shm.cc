@@ -91,6 +91,7 @@ TEST_P(CommunicatorLawsShm, Movements) {
 class CommunicatorMessagesShm : public CommunicatorLawsShm {};
 
 TEST_P(CommunicatorMessagesShm, ManyMessages) { run({send_many_large}); }
+TEST_P(CommunicatorMessagesShm, ProbeWithoutEnd) { run({probe_without_end}); }
 TEST_P(CommunicatorMessagesShm, RunAhead) { run({run_ahead}); }
 TEST_P(CommunicatorMessagesShm, AnAbortAmidMessages) { run({abort_amid_messages}); }
 TEST_P(CommunicatorLawsShm, Forms) {
@@ -339,6 +340,55 @@ TEST(CommunicatorShm, PreparedMessagesRunAgainAndAgain) {
       }
     }
     return {};
+  });
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+}
+
+// A message each way between two ranks that share memory, or not.
+Status talk(Communicator& group) {
+  std::vector<std::int32_t> out(100, group.rank()), in(100, -1);
+  const std::array calls{OpCall::send(view_of(std::span(out)), 1 - group.rank()),
+                         OpCall::recv(view_of(std::span(in)), 1 - group.rank())};
+  GW_TRY(finish(group.start_all(calls)));
+  return in == std::vector<std::int32_t>(100, 1 - group.rank())
+             ? Status()
+             : Status(Code::kInternal, "another message");
+}
+
+// One after another.
+Status come_and_go(Communicator& world, bool share) {
+  constexpr int kGroups = 80;
+  constexpr std::string_view kSays = "collectives in shared memory, and messages";
+  for (int k = 0; k < kGroups; ++k) {
+    GW_ASSIGN(const auto group, world.create_group(std::array{0, 1}));
+    GW_TRY(talk(*group));
+    const std::string how = group->describe();
+    if (share != (how.find(kSays) != std::string::npos)) {
+      return {Code::kInternal, "group " + std::to_string(k) + ": " + how};
+    }
+  }
+  return {};
+}
+
+// Of 64 MiB that a rank may share each takes more than 8 at rank 0, and 1 at rank 1.
+TEST(CommunicatorShm, GroupsGiveTheirMemoryBack) {
+  constexpr std::size_t kShare = 64 << 20;
+  constexpr std::size_t kPiece = 1 << 20;
+  auto transports = make_inproc_transports(2);
+  ASSERT_TRUE(transports.has_value());
+  const auto outcomes = on_threads<Status>(2, [&](int r) -> Status {
+    GW_ASSIGN(auto world,
+              make_sharing_communicator(std::move(transports.value()[static_cast<std::size_t>(r)]),
+                                        {.deadline_seconds = 60, .shared_bytes = 2 * kShare}));
+    // At first rank 0 has no room for its part; what rank 1 takes is of no use then.
+    std::vector<Buffer> all;
+    for (std::size_t taken = 0; r == 0 && taken < kShare; taken += kPiece) {
+      GW_ASSIGN(Buffer piece, world->allocate(kPiece));
+      all.push_back(std::move(piece));
+    }
+    GW_TRY(come_and_go(*world, false));
+    all.clear();
+    return come_and_go(*world, true);
   });
   for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
 }

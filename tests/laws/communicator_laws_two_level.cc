@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <numeric>
 #include <vector>
@@ -255,6 +256,46 @@ TEST(CommunicatorTwoLevelGroups, AreWhatTheirRanksHostsSay) {
       {}, "auto");
   // {0,1}, {2,3} and {4}; {0,2,4} and {1,3}; {0,1,2,3}.
   EXPECT_THAT(outcomes, ended_saying({"m22", "m-2", "m22", "m-2", "-2"}));
+}
+
+// What a group inside a host has sent through memory counts in its group and in the job, while the
+// group is there and when it has gone.
+TEST(CommunicatorTwoLevelGroups, CountTheirBytesInTheJobsToo) {
+  constexpr std::uint64_t kBytes = 8 << 20;
+  const auto outcomes = on_processes(
+      4, {.deadline_seconds = 20, .node_of = {0, 0, 1, 1}}, 60,
+      [](std::unique_ptr<Communicator> world) {
+        const int first = world->rank() / 2 * 2;
+        auto pair = world->create_group(std::array{first, first + 1});
+        if (!pair.has_value()) return text_of(pair.error());
+        std::vector<std::uint8_t> data(kBytes);
+        const TensorView tensor = view_of(std::span(data));
+        const std::uint64_t before = world->transport_stats().bytes_sent;
+        const std::uint64_t groups_before = pair.value()->bytes_sent();
+        const bool sends = pair.value()->rank() == 0;
+        const Status status =
+            finish(sends ? pair.value()->send(tensor, 1) : pair.value()->recv(tensor, 0));
+        if (!status.ok()) return text_of(status);
+        const std::uint64_t wanted = sends ? kBytes : 0;
+        const std::uint64_t groups = pair.value()->bytes_sent() - groups_before;
+        if (groups != wanted) {
+          return format("the group's: %llu (%llu wanted)", static_cast<unsigned long long>(groups),
+                        static_cast<unsigned long long>(wanted));
+        }
+        for (const bool gone : {false, true}) {
+          if (gone) pair.value().reset();
+          // Beside them are heartbeats.
+          const std::uint64_t job = world->transport_stats().bytes_sent - before;
+          if (job < wanted || job >= wanted + kBytes) {
+            return format("the job's, %s: %llu (%llu wanted)", gone ? "later" : "at once",
+                          static_cast<unsigned long long>(job),
+                          static_cast<unsigned long long>(wanted));
+          }
+        }
+        return std::string();
+      },
+      {}, "auto");
+  EXPECT_THAT(outcomes, ended_cleanly(4));
 }
 
 }  // namespace

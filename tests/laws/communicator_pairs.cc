@@ -370,6 +370,38 @@ std::string run_ahead(Communicator& world) {
   return leave_ahead(world);
 }
 
+// Each is asked to send when rank 0 is about to look, and takes its time.
+std::string probe_without_end(Communicator& world) {
+  constexpr int kAsks = 3;
+  constexpr int kAnswers = 5;
+  Ints data(1, world.rank());
+  const auto pass = [&](const OpCall& call) {
+    auto work = world.start(call, slowly());
+    return work.has_value() ? work.value().wait() : work.error();
+  };
+  if (world.rank() > 0) {
+    if (const Status asked = pass(OpCall::recv(view_of(std::span(data)), 0, kAsks)); !asked.ok()) {
+      return "asked: " + std::string(asked.message());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    data[0] = world.rank();
+    const Status sent = pass(OpCall::send(view_of(std::span(data)), 0, kAnswers));
+    return sent.ok() ? "" : "answers: " + std::string(sent.message());
+  }
+  for (int r = 1; r < world.size(); ++r) {
+    if (const Status sent = pass(OpCall::send(view_of(std::span(data)), r, kAsks)); !sent.ok()) {
+      return "asks: " + std::string(sent.message());
+    }
+    const auto found = world.probe(r % 2 == 0 ? r : kAnySource, kAnswers, Deadline::max());
+    if (!found.has_value()) return "probe: " + std::string(found.error().message());
+    if (found.value() != r) return format("a probe found rank %d (%d wanted)", found.value(), r);
+    const Status got = pass(OpCall::recv(view_of(std::span(data)), r, kAnswers));
+    if (!got.ok()) return "hears: " + std::string(got.message());
+    if (data[0] != r) return format("%d from rank %d", data[0], r);
+  }
+  return "";
+}
+
 // Rank 0 gives up when the first of many messages has gone, most of which wait for its turn.
 std::string abort_amid_messages(Communicator& world) {
   constexpr std::size_t kElems = std::size_t{1} << 20;

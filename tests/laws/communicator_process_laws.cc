@@ -35,6 +35,7 @@ TEST_P(CommunicatorProcessLaws, Reductions) {
 }
 TEST_P(CommunicatorProcessLaws, Movements) { run(GetParam(), {move_everything, move_large}); }
 TEST_P(CommunicatorProcessMessages, ManyMessages) { run(GetParam(), {send_many_large}); }
+TEST_P(CommunicatorProcessMessages, ProbeWithoutEnd) { run(GetParam(), {probe_without_end}); }
 TEST_P(CommunicatorProcessMessages, RunAhead) { run(GetParam(), {run_ahead}); }
 TEST_P(CommunicatorProcessMessages, AnAbortAmidMessages) { run(GetParam(), {abort_amid_messages}); }
 std::string sample_the_product(Communicator& world) {

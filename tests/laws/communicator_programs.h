@@ -30,7 +30,7 @@ std::string reduce_large(Communicator& world);
 std::string move_everything(Communicator& world);
 // As above with rows of megabytes and of nothing.
 std::string move_large(Communicator& world);
-// The next four are for two ranks and more.
+// The next five are for two ranks and more.
 // 64 messages between two ranks, both ways at once, of 1 element to 16 segments, before the first
 // is received: with one tag and several, in order, in reverse and shuffled, from any source.
 std::string send_many(Communicator& world, std::int64_t segment_elems);
@@ -39,6 +39,8 @@ std::string send_many_large(Communicator& world);
 // A root of 1,000 broadcasts of 1 MiB beside a rank that comes late, and 64 messages of 4 MiB to
 // ranks that receive late: no process holds more than 64 MiB beside its tensors. For processes.
 std::string run_ahead(Communicator& world);
+// A probe that no deadline bounds ends when a message comes.
+std::string probe_without_end(Communicator& world);
 // 64 messages of 4 MiB whose sender gives up amid them: the others hear who did, and why.
 std::string abort_amid_messages(Communicator& world);
 // Rows and columns of a grid, each driven by a thread of its own at the same time. Needs 4 ranks.

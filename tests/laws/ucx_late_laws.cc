@@ -1,21 +1,54 @@
 // UCX's connections between ranks that are no neighbours: made when they are needed.
+//
+// This program's ucp_worker_create() and ucp_worker_progress() stand before UCX's: so the wire of
+// control messages may be slower than that of data for as long as a test wants.
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "comm/ucx/ucx_transport.h"
+#include "comm/ucx/worker.h"
 #include "tests/laws/process_backend.h"
 #include "tests/laws/transport_steps.h"
+
+namespace {
+
+// Of this process, which makes one worker for data and one for control messages.
+std::vector<ucp_worker_h> workers;
+ucp_worker_h held = nullptr;  // takes nothing in
+
+template <typename Function>
+Function* real(const char* name, Function*) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace
+
+extern "C" ucs_status_t ucp_worker_create(ucp_context_h context, const ucp_worker_params_t* params,
+                                          ucp_worker_h* worker) {
+  static const auto next = real("ucp_worker_create", &ucp_worker_create);
+  const ucs_status_t status = next(context, params, worker);
+  if (status == UCS_OK) workers.push_back(*worker);
+  return status;
+}
+
+extern "C" unsigned ucp_worker_progress(ucp_worker_h worker) {
+  static const auto next = real("ucp_worker_progress", &ucp_worker_progress);
+  return worker == held ? 0 : next(worker);
+}
 
 namespace gradwire::laws {
 namespace {
 
 // With connections that are made when they are needed, whichever the library is: UCX 1.13 may abort
 // ranks that end meanwhile, which none does here.
-TransportBackend late() {
-  return process_backend("late", [](const Rendezvous& rendezvous) {
-    return make_ucx_transport(
-        rendezvous,
-        {.heartbeat_seconds = 0.25, .liveness_seconds = 2, .connects_late = true, .log = {}});
+TransportBackend late(double liveness_seconds = 2) {
+  return process_backend("late", [=](const Rendezvous& rendezvous) {
+    return make_ucx_transport(rendezvous, {.heartbeat_seconds = 0.25,
+                                           .liveness_seconds = liveness_seconds,
+                                           .connects_late = true,
+                                           .log = {}});
   });
 }
 
@@ -52,6 +85,42 @@ TEST(UcxLateConnections, AreMadeInEveryVersionOfTheTable) {
     EXPECT_FALSE(transport->lost().has_value());
   };
   late().run(9, body, {}, 100);
+}
+
+// Rank 4 has received what rank 0 has lent it, sends something by a connection that it makes for
+// that, and goes. Of what it says by the slow wire rank 0 hears nothing meanwhile.
+TEST(UcxLateConnections, AMessageThatWasTakenEndsWellThoughItsReceiverGoesAtOnce) {
+  constexpr int kFrom = 0;
+  constexpr int kTo = 4;  // no neighbour
+  const auto body = [](std::unique_ptr<Transport> transport) {
+    const int rank = transport->rank();
+    if (rank != kFrom && rank != kTo) return;
+    const int other = rank == kFrom ? kTo : kFrom;
+    Bytes first = pattern(10, 1), large = pattern(4 << 20, 2), last = pattern(10, 3);
+    const Bytes want = large, want_last = last;
+    if (rank == kTo) {
+      std::ranges::fill(large, std::byte{0});
+      EXPECT_EQ(exchange(*transport, {recv(other, tag(1), first)}, deadline_in(20)).message(),
+                "ok");
+      EXPECT_EQ(exchange(*transport, {recv(other, tag(2), large)}, deadline_in(20)).message(),
+                "ok");
+      EXPECT_TRUE(large == want);
+      EXPECT_EQ(exchange(*transport, {send(other, tag(3), last)}, deadline_in(20)).message(), "ok");
+      return;
+    }
+    std::ranges::fill(last, std::byte{0});
+    EXPECT_EQ(exchange(*transport, {send(other, tag(1), first)}, deadline_in(20)).message(), "ok");
+    idle(*transport, 0.5);  // by now it has been told whether the other can read its memory
+    const Ticket lent = post(*transport, {send(other, tag(2), large)});
+    ASSERT_EQ(workers.size(), 2u);
+    held = workers.back();
+    const Status took = exchange(*transport, {recv(other, tag(3), last)}, deadline_in(20));
+    EXPECT_EQ(took.message(), "ok");
+    EXPECT_TRUE(last == want_last);
+    EXPECT_EQ(settle(*transport, lent, deadline_in(20)).message(), "ok");
+    held = nullptr;
+  };
+  late(60).run(9, body, {}, 100);
 }
 
 }  // namespace
