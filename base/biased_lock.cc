@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <thread>
@@ -11,7 +12,7 @@
 namespace gradwire {
 namespace {
 
-// A thread has the bias after so many turns in a row; a lock gives it away so often.
+// A thread has the bias after so many turns in a row; so many threads may have it by turns.
 constexpr int kTurnsForBias = 64;
 constexpr std::size_t kMostBiases = 16;
 
@@ -34,7 +35,7 @@ bool barrier_everywhere() {
 
 BiasedLock::BiasedLock() : can_bias_(kMayBias && make_barriers_possible()) {}
 
-void BiasedLock::lock_slowly() {
+void BiasedLock::lock_slowly(bool counts) {
   mutex_.lock();
   const Bias* const bias = bias_.load(std::memory_order_relaxed);
   if (bias != nullptr && bias->thread != this_thread()) {
@@ -46,7 +47,7 @@ void BiasedLock::lock_slowly() {
       if (look >= kLooks) std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }
-  if (can_bias_) rebias();
+  if (can_bias_ && counts) rebias();
 }
 
 // Requires the lock, and that no thread is inside by its bias.
@@ -55,9 +56,13 @@ void BiasedLock::rebias() {
   last_ = this_thread();
   const Bias* const bias = bias_.load(std::memory_order_relaxed);
   if (bias != nullptr && (bias->thread == last_ || in_a_row_ < kTurnsForBias)) return;
-  if (biases_.size() >= kMostBiases) return;
-  biases_.push_back(std::make_unique<Bias>(last_));
-  bias_.store(biases_.back().get(), std::memory_order_release);
+  // A thread's again, when it had the bias before: it may go back and forth for ever.
+  auto its = std::ranges::find(biases_, last_, [](const auto& each) { return each->thread; });
+  if (its == biases_.end()) {
+    if (biases_.size() >= kMostBiases) return;
+    its = biases_.insert(its, std::make_unique<Bias>(last_));
+  }
+  bias_.store(its->get(), std::memory_order_release);
 }
 
 }  // namespace gradwire

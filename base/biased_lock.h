@@ -22,22 +22,10 @@ class BiasedLock {
   BiasedLock(const BiasedLock&) = delete;
   BiasedLock& operator=(const BiasedLock&) = delete;
 
-  void lock() {
-    Bias* const bias = bias_.load(std::memory_order_acquire);
-    if (bias != nullptr && bias->thread == this_thread()) {
-      bias->inside.store(true, std::memory_order_relaxed);
-      // The barrier between this store and these loads is the others' system call.
-      std::atomic_signal_fence(std::memory_order_seq_cst);
-      if (!wanted_.load(std::memory_order_acquire) &&
-          bias_.load(std::memory_order_acquire) == bias) {
-        held_ = bias;
-        in_a_row_ = 0;  // its owner is there
-        return;
-      }
-      bias->inside.store(false, std::memory_order_release);
-    }
-    lock_slowly();
-  }
+  void lock() { take(true); }
+  // As lock(), by a thread that is not to have the bias for that, however often it comes: it would
+  // take it from one that has paused.
+  void lock_as_guest() { take(false); }
   void unlock() {
     if (Bias* const bias = held_; bias != nullptr) {
       held_ = nullptr;
@@ -66,7 +54,23 @@ class BiasedLock {
     static thread_local const char here = 0;
     return &here;
   }
-  void lock_slowly();
+  void take(bool counts) {
+    Bias* const bias = bias_.load(std::memory_order_acquire);
+    if (bias != nullptr && bias->thread == this_thread()) {
+      bias->inside.store(true, std::memory_order_relaxed);
+      // The barrier between this store and these loads is the others' system call.
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      if (!wanted_.load(std::memory_order_acquire) &&
+          bias_.load(std::memory_order_acquire) == bias) {
+        held_ = bias;
+        in_a_row_ = 0;  // its owner is there
+        return;
+      }
+      bias->inside.store(false, std::memory_order_release);
+    }
+    lock_slowly(counts);
+  }
+  void lock_slowly(bool counts);
   void rebias();
 
   std::atomic<Bias*> bias_{nullptr};
