@@ -29,7 +29,7 @@ Status read_process(pid_t pid, std::uint64_t address, ByteSpan into) {
     const ssize_t bytes = process_vm_readv(pid, &local, 1, &remote, 1, 0);
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes <= 0) {
-      return Status(Code::kInternal,
+      return Status(bytes < 0 && errno == ESRCH ? Code::kPeerLost : Code::kInternal,
                     format("reading the memory of process %d: %s", static_cast<int>(pid),
                            bytes < 0 ? std::strerror(errno) : "nothing there"));
     }

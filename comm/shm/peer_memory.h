@@ -28,7 +28,8 @@ class OwnNonce {
   std::uint64_t nonce_ = 0;
 };
 
-// Fills `into` from `address` there. An error is for good: the process is gone, or may not be read.
+// Fills `into` from `address` there. An error is for good: kPeerLost where the process has ended,
+// kInternal where it may not be read.
 Status read_process(pid_t pid, std::uint64_t address, ByteSpan into);
 
 // Whether its memory can be read here, found by reading its nonce.
