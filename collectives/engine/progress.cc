@@ -48,7 +48,8 @@ constexpr double kAttentive = 20e-3;
 // An idle transport is driven this often: a query of the ranks waits 0.4 s for answers.
 constexpr double kLongNap = 0.1;
 // What may end without the engine has so long to do so, or twice as long.
-constexpr std::chrono::microseconds kBetweenVisits{500};
+constexpr std::chrono::microseconds kBetweenVisits{1000};
+constexpr double kNapBetweenVisits = 1e-3;
 // After a failure, for cancelled messages to settle. With the roll call before it less than the
 // second that an operation may end late.
 constexpr double kSettle = 0.3;
@@ -555,10 +556,12 @@ void ProgressEngine::run() {
       if (stopping_) break;
     }
     const Deadline now = Clock::now();
-    const bool attentive =
-        has_quick_ || now - last_submit_ < std::chrono::duration<double>(kAttentive);
-    napping_ = !attentive;
-    const double nap = !attentive ? kLongNap : waiters_ > 0 ? kNapBesideWaiter : kShortNap;
+    const bool submits = now - last_submit_ < std::chrono::duration<double>(kAttentive);
+    napping_ = !submits && !has_quick_;
+    const double nap = napping_       ? kLongNap
+                       : waiters_ > 0 ? kNapBesideWaiter
+                       : submits      ? kShortNap
+                                      : kNapBetweenVisits;
     work_to_do_.wait_until(lock, deadline_in(nap));
     napping_ = false;
   }

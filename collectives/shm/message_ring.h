@@ -5,8 +5,7 @@
 //   entry = head payload, on cache lines of its own, not across the end
 //
 // A payload of kMostInline bytes at most may be in the entry. A longer one stays where it is, and
-// the entry says where; a word of the writer's, which the entry names, then becomes 1 when the
-// reader has it.
+// the entry says where it is, and where both sides write how far they are (lent_message.h).
 #pragma once
 
 #include <atomic>
@@ -30,7 +29,7 @@ struct MessageRing {
     std::atomic<std::uint64_t> there;  // where it begins, plus 1, once it is there
     std::uint64_t bytes;               // of the message
     std::uint64_t place;  // of a longer one: an offset in the arena, or where it is in its process
-    std::uint64_t done;   // of a longer one: the arena's offset of the word that becomes 1
+    std::uint64_t lent;   // of a longer one: the arena's offset of its LentMessage
     std::int32_t tag;
     std::uint8_t dtype;
     Kind kind;
@@ -61,7 +60,7 @@ class MessageWriter {
     const std::byte* data = nullptr;
     MessageRing::Kind kind = MessageRing::Kind::kInline;
     std::uint64_t place = 0;
-    std::uint64_t done = 0;
+    std::uint64_t lent = 0;
   };
 
   MessageRing* ring = nullptr;
@@ -112,7 +111,7 @@ class MessageWriter {
     MessageRing::Head& head = ring->at(next_);
     head.bytes = entry.bytes;
     head.place = entry.place;
-    head.done = entry.done;
+    head.lent = entry.lent;
     head.tag = entry.tag;
     head.dtype = static_cast<std::uint8_t>(entry.dtype);
     head.kind = entry.kind;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -31,8 +32,17 @@ constexpr std::uint64_t kMostUntaken = 4 << 20;
 constexpr std::size_t kCopyBytes = 1 << 20;
 // A short message up to this size waits for room in the ring; a longer one is lent.
 constexpr std::size_t kMostWaiting = 1 << 10;
-constexpr std::size_t kFlagPage = 4096;
+constexpr std::size_t kLentPage = 4096;
 constexpr std::ptrdiff_t kFirstSends = 4;
+constexpr std::ptrdiff_t kFirstCopies = 4;
+// What a receiver copies without its sender's help, in one call.
+constexpr std::uint32_t kMostPulled = 16;
+// A sender that has helped is waited for so long: it may have something else to copy.
+constexpr std::chrono::microseconds kForHelp{30};
+// Parts that are copied without help before it is tried again.
+constexpr std::uint32_t kPulledBetween = 64;
+// A sender that sleeps is woken for the sake of its help from so many bytes on.
+constexpr std::size_t kWorthWaking = 256 << 10;
 constexpr int kLooksAtFirst = 16;
 // Slots of the pool that are looked at before it grows.
 constexpr std::size_t kPoolLooks = 8;
@@ -45,6 +55,11 @@ constexpr int kLooksBeforeClock = 64;
 constexpr int kMostVisits = 200;
 // What is kept for later sends and receives; more than these goes when it is not in use.
 constexpr std::size_t kMostPooled = 256;
+
+void average(double& of, std::chrono::duration<double> taken, std::size_t bytes) {
+  const double each = taken.count() / static_cast<double>(bytes);
+  of = of == 0 ? each : of + (each - of) / 4;
+}
 
 }  // namespace
 
@@ -84,20 +99,28 @@ struct ShmMessages::Open {
   Status failure;
   Kind from = Kind::kInline;  // of what is being copied
   std::uint64_t place = 0;
-  std::uint64_t done = 0;  // the flag's offset
+  std::uint64_t lent = 0;    // its LentMessage's offset
+  bool all_claimed = false;  // of a lent send: its parts have somebody who copies them
+  bool is_shared = false;    // of a receive: its sender may help
   std::size_t copied = 0;
+  std::uint32_t taken = 0;   // parts, out of the stage
+  std::uint32_t pulled = 0;  // and without it
+  std::uint32_t wanted = 0;  // its LentMessage's
 };
 
 // The lock, and what is to be done without it for what has ended meanwhile.
 class ShmMessages::Look {
  public:
-  // rings: those at once who may sleep; else later, within a millisecond or so.
-  explicit Look(ShmMessages& messages, bool rings = true)
-      : messages_(messages), rings_(rings), lock_(messages.mutex_) {}
+  // kStart: who may sleep is rung later, within a millisecond or so. kEngine: the engine looks
+  // when no caller does, and is not to take the lock's bias from the caller that looks next.
+  enum class By : std::uint8_t { kCaller, kStart, kEngine };
+  explicit Look(ShmMessages& messages, By by = By::kCaller) : messages_(messages), by_(by) {
+    by == By::kEngine ? messages.mutex_.lock_as_guest() : messages.mutex_.lock();
+  }
   ~Look() {
-    if (rings_) messages_.ring_peers();
+    if (by_ != By::kStart) messages_.ring_peers();
     Open* ended = std::exchange(messages_.ended_, nullptr);
-    lock_.unlock();
+    messages_.mutex_.unlock();
     while (ended != nullptr) {
       Open* const one = std::exchange(ended, ended->next_ended);
       if (one->batch) {
@@ -113,8 +136,7 @@ class ShmMessages::Look {
 
  private:
   ShmMessages& messages_;
-  bool rings_;
-  std::unique_lock<BiasedLock> lock_;
+  By by_;
 };
 
 // What the engine has of it.
@@ -127,7 +149,7 @@ class ShmMessages::Run final : public Runnable {
   Run& operator=(const Run&) = delete;
 
   Result<bool> advance(Transport&, ScratchPool&) override {
-    const Look look(*messages_);
+    const Look look(*messages_, Look::By::kEngine);
     const bool moved = messages_->poll();
     if (!one_->failure.ok()) return one_->failure;
     if (one_->ended) return true;
@@ -139,19 +161,19 @@ class ShmMessages::Run final : public Runnable {
   void cancel(Transport&) override { refuse(); }
   bool settled(Transport&) override { return true; }
   void refuse() override {
-    const Look look(*messages_);
+    const Look look(*messages_, Look::By::kEngine);
     messages_->give_up();
     messages_->forget(*one_);
   }
   void release(ScratchPool&) override {
-    const Look look(*messages_);
+    const Look look(*messages_, Look::By::kEngine);
     messages_->forget(*one_);
   }
   std::vector<int> waiting_for(const Transport&) const override {
     return messages_->waiting_for(*one_);
   }
   int closed_peer() const override {
-    const Look look(*messages_);
+    const Look look(*messages_, Look::By::kEngine);
     return one_->ended ? -1 : messages_->closed_peer(*one_);
   }
   const Route& route() const override { return messages_->route_; }
@@ -160,7 +182,7 @@ class ShmMessages::Run final : public Runnable {
   }
   Awaited awaited() const override { return {.memory = true}; }
   bool ready() const override {
-    const Look look(*messages_);
+    const Look look(*messages_, Look::By::kEngine);
     return one_->ended || messages_->is_ready(*one_);
   }
 
@@ -200,7 +222,8 @@ ShmMessages::~ShmMessages() {
     }
   }
   if (!is_broken()) {
-    for (const std::uint64_t page : flag_pages_) boards_->arena().give_back(page, kFlagPage);
+    for (const std::uint64_t page : lent_pages_) boards_->arena().give_back(page, kLentPage);
+    if (stage_ != 0) boards_->arena().give_back(stage_, sizeof(MessageStage));
   }
   for (ShmOutbox* const each : outboxes_) {
     each->common.left.fetch_add(1, std::memory_order_release);
@@ -216,7 +239,7 @@ Result<Work> ShmMessages::start(const CheckedCall& call, const std::shared_ptr<W
   bool attend = false;
   bool ended = false;
   {
-    const Look look(*this, false);
+    const Look look(*this, Look::By::kStart);
     ended = sends ? send_at_once(call) : take_at_once(call);
     if (!ended) {
       const OpenPtr& one = open(call, batch);
@@ -353,6 +376,7 @@ bool ShmMessages::poll() {
   }
   moved = copy_next() || moved;
   moved = push_sends() || moved;
+  moved = stage_next() || moved;
   moves_ += moved ? 1 : 0;
   return moved;
 }
@@ -391,7 +415,7 @@ bool ShmMessages::drain(int from) {
     const Arrived message{.kind = head->kind,
                           .bytes = head->bytes,
                           .place = head->place,
-                          .done = head->done,
+                          .lent = head->lent,
                           .data = MessageRing::payload(*head)};
     const auto receive = std::ranges::find_if(receives_, [&](const Open* one) {
       return one->matches(from, head->tag) && static_cast<std::uint8_t>(one->dtype) == head->dtype;
@@ -436,47 +460,129 @@ void ShmMessages::meet(Open& receive, int from, const Arrived& message) {
   }
   receive.from = message.kind;
   receive.place = message.place;
-  receive.done = message.done;
+  receive.lent = message.lent;
   receive.copied = 0;
+  receive.taken = receive.pulled = receive.wanted = 0;
   receive.copying = true;
+  receive.is_shared = message.kind == Kind::kInProcess && process_of(from) != getpid();
+  if (receive.is_shared) {
+    ask_for_help(receive);
+    if (receive.bytes >= kWorthWaking) note_written(from);
+  }
   copies_.push_back(&receive);
 }
 
-// A part of the longer message that was met first.
+// Parts of one of the longer messages that were met first.
 bool ShmMessages::copy_next() {
   if (copies_.empty() || is_broken()) return false;
-  Open& receive = *copies_.front();
-  const std::size_t part = std::min(kCopyBytes, receive.bytes - receive.copied);
-  if (!copy(receive, part)) {  // its process has ended, which the engine will hear
-    copies_.pop_front();
-    return false;
+  const auto end = copies_.begin() + std::min(kFirstCopies, std::ssize(copies_));
+  auto one = std::find_if(copies_.begin(), end, [&](Open* each) { return take_staged(*each); });
+  if (one == end) {
+    one = std::find_if(copies_.begin(), end, [&](Open* each) { return copy(*each); });
   }
-  receive.copied += part;
-  if (receive.copied < receive.bytes) return true;
+  if (one == end) return false;
+  Open& receive = **one;
+  if (receive.failure.ok() && receive.copied < receive.bytes) return true;
   finish_stores();
   // Else it may be something else that was read.
   if (is_broken()) return false;
-  copies_.pop_front();
-  flag_at(receive.done).store(1, std::memory_order_release);
+  copies_.erase(one);
+  if (!receive.failure.ok()) return true;
+  lent_at(receive.lent).done.store(1, std::memory_order_release);
   note_written(receive.source);
-  end(receive);
+  this->end(receive);
   return true;
 }
 
-bool ShmMessages::copy(const Open& receive, std::size_t bytes) {
-  std::byte* to = receive.out + receive.copied;
-  const std::uint64_t from = receive.place + receive.copied;
+// Whether a look would copy something of it.
+bool ShmMessages::has_part(const Open& receive) const {
+  if (!receive.is_shared) return true;
+  const LentMessage& lent = lent_at(receive.lent);
+  return lent.next.load(std::memory_order_relaxed) < LentMessage::parts(receive.bytes) ||
+         lent.staged.load(std::memory_order_acquire) != receive.taken;
+}
+
+// False where its sender has staged nothing more.
+bool ShmMessages::take_staged(Open& receive) {
+  if (!receive.is_shared) return false;
+  const LentMessage& lent = lent_at(receive.lent);
+  if (lent.staged.load(std::memory_order_acquire) == receive.taken) return false;
+  const Deadline start = Clock::now();
+  MessageStage& stage = stage_at(lent.stage);
+  const int slot = lent.slots[receive.taken++ % LentMessage::kSlots];
+  const std::size_t begin = stage.slots[slot].part * LentMessage::kPart;
+  const std::size_t bytes = std::min(LentMessage::kPart, receive.bytes - begin);
+  copy_with(stores_for(receive.bytes), receive.out + begin, stage.bytes[slot], bytes);
+  receive.copied += bytes;
+  stage.slots[slot].full.store(0, std::memory_order_release);
+  Peer& from = peer(receive.source);
+  const Deadline now = Clock::now();
+  from.helps = true;
+  from.helps_until = now + kForHelp;
+  average(from.taking, now - start, bytes);
+  ask_for_help(receive);
+  return true;
+}
+
+// Without its help. False where nothing was copied.
+bool ShmMessages::copy(Open& receive) {
   const Stores stores = stores_for(receive.bytes);
-  if (receive.from == Kind::kInArena) {
-    copy_with(stores, to, boards_->arena().at(from), bytes);
+  if (!receive.is_shared) {
+    const std::size_t bytes = std::min(kCopyBytes, receive.bytes - receive.copied);
+    const std::byte* const from =
+        receive.from == Kind::kInArena
+            ? boards_->arena().at(receive.place)
+            : reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(receive.place));
+    copy_with(stores, receive.out + receive.copied, from + receive.copied, bytes);
+    receive.copied += bytes;
     return true;
   }
-  const auto process = static_cast<pid_t>(boards_->processes()[static_cast<std::size_t>(
-      places_[static_cast<std::size_t>(receive.source)])]);
-  if (process != getpid()) return shm::read_process(process, from, {to, bytes}).ok();
-  copy_with(stores, to, reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(from)),
-            bytes);
+  Peer& from = peer(receive.source);
+  const Deadline start = Clock::now();
+  if (from.helps && start < from.helps_until) return false;
+  from.helps = false;
+  // Ever more at once, while it is seen not to help.
+  const std::uint32_t parts = std::clamp(receive.pulled, 1U, kMostPulled);
+  const std::size_t begin = lent_at(receive.lent).claim(receive.bytes, parts) * LentMessage::kPart;
+  if (begin >= receive.bytes && receive.bytes > 0) return false;
+  receive.pulled += parts;
+  const std::size_t bytes = std::min(parts * LentMessage::kPart, receive.bytes - begin);
+  const Status read = shm::read_process(process_of(receive.source), receive.place + begin,
+                                        {receive.out + begin, bytes});
+  if (read.code() == Code::kPeerLost) return false;  // of which the engine will hear
+  if (!read.ok()) {
+    receive.failure =
+        read.with_context(format("messages in shared memory: rank %d", job_rank(receive.source)));
+  }
+  receive.copied += bytes;
+  average(from.pulling, Clock::now() - start, bytes);
+  from.pulled += parts;
+  ask_for_help(receive);
   return true;
+}
+
+// Says how many parts its sender may stage: all, or none where help costs more than it saves, but
+// for one now and then, to see whether that is still so.
+void ShmMessages::ask_for_help(Open& receive) {
+  Peer& from = peer(receive.source);
+  std::uint32_t wanted = 0;
+  // What this rank stages for others takes its time too.
+  if (from.taking == 0 || from.pulling == 0 || from.taking + staging_ < from.pulling) {
+    wanted = std::numeric_limits<std::uint32_t>::max();
+  } else {
+    from.helps = false;
+    wanted = receive.taken;
+    if (from.pulled >= kPulledBetween) ++wanted;
+  }
+  if (wanted > receive.taken) from.pulled = 0;
+  if (wanted == receive.wanted) return;
+  receive.wanted = wanted;
+  lent_at(receive.lent).wanted.store(wanted, std::memory_order_release);
+}
+
+pid_t ShmMessages::process_of(int rank) const {
+  return static_cast<pid_t>(
+      boards_->processes()[static_cast<std::size_t>(places_[static_cast<std::size_t>(rank)])]);
 }
 
 // Puts what waits into the rings, and ends what was received.
@@ -491,8 +597,8 @@ bool ShmMessages::push_sends() {
       if (to.held) return false;
       --to.unsent;
     }
-    if (send->in_ring && flag_at(send->done).load(std::memory_order_acquire) == 0) return false;
-    if (send->in_ring) flags_.push_back(send->done);
+    if (send->in_ring && !is_done(*send)) return false;
+    if (send->in_ring) lent_.push_back(send->lent);
     end(*send);
     return true;
   };
@@ -514,35 +620,83 @@ bool ShmMessages::write(Open& send) {
   const bool is_short = send.bytes <= MessageRing::kMostInline && !out.has_untaken(kMostUntaken);
   bool written = is_short && out.write(entry);
   if (!written && (!is_short || send.bytes > kMostWaiting)) {
-    auto flag = take_flag();
-    if (!flag.has_value()) {
-      send.failure = flag.error().with_context("messages in shared memory");
+    auto lent = take_lent();
+    if (!lent.has_value()) {
+      send.failure = lent.error().with_context("messages in shared memory");
       return false;
     }
     const auto offset = boards_->arena().offset_of(send.in, send.bytes);
     entry.data = nullptr;
-    entry.kind = offset ? Kind::kInArena : Kind::kInProcess;
+    entry.kind = send.from = offset ? Kind::kInArena : Kind::kInProcess;
     entry.place = offset ? *offset : reinterpret_cast<std::uintptr_t>(send.in);
-    entry.done = send.done = flag.value();
+    entry.lent = send.lent = lent.value();
+    send.all_claimed = false;
     written = send.in_ring = out.write(entry);
-    if (!written) flags_.push_back(send.done);
+    if (!written) lent_.push_back(send.lent);
   }
   if (written) note_written(send.peer);
   return written;
 }
 
-Result<std::uint64_t> ShmMessages::take_flag() {
-  if (flags_.empty()) {
-    GW_ASSIGN(const std::uint64_t page, boards_->arena().take(kFlagPage));
-    flag_pages_.push_back(page);
-    for (std::size_t at = 0; at < kFlagPage; at += sizeof(std::uint32_t)) {
-      flags_.push_back(page + at);
+// A part, of the first lent message whose receiver copies, into the stage.
+bool ShmMessages::stage_next() {
+  int looked = 0;
+  for (Open* const send : sends_) {
+    if (send->all_claimed) continue;
+    if (looked++ == kFirstSends) return false;
+    if (!may_stage(*send)) continue;
+    if (stage_ == 0) {
+      const auto stage = boards_->arena().take(sizeof(MessageStage));
+      if (!stage.has_value()) return false;
+      stage_ = stage.value();
+    }
+    MessageStage& stage = stage_at(stage_);
+    const std::uint32_t slot = next_slot_++ % LentMessage::kSlots;
+    if (stage.slots[slot].full.load(std::memory_order_acquire) != 0) return false;
+    LentMessage& lent = lent_at(send->lent);
+    const std::size_t begin = lent.claim(send->bytes, 1) * LentMessage::kPart;
+    send->all_claimed = begin + LentMessage::kPart >= send->bytes;
+    if (begin >= send->bytes) continue;
+    const std::size_t bytes = std::min(LentMessage::kPart, send->bytes - begin);
+    const Deadline start = Clock::now();
+    std::memcpy(stage.bytes[slot], send->in + begin, bytes);
+    average(staging_, Clock::now() - start, bytes);
+    stage.slots[slot].part = static_cast<std::uint32_t>(begin / LentMessage::kPart);
+    stage.slots[slot].full.store(1, std::memory_order_relaxed);
+    const std::uint32_t staged = lent.staged.load(std::memory_order_relaxed);
+    lent.stage = stage_;
+    lent.slots[staged % LentMessage::kSlots] = static_cast<std::uint8_t>(slot);
+    lent.staged.store(staged + 1, std::memory_order_release);
+    note_written(send->peer);
+    return true;
+  }
+  return false;
+}
+
+// Whether parts of it may go into the stage.
+bool ShmMessages::may_stage(const Open& send) const {
+  if (!send.in_ring || send.from != Kind::kInProcess || send.all_claimed) return false;
+  const LentMessage& lent = lent_at(send.lent);
+  return lent.staged.load(std::memory_order_relaxed) < lent.wanted.load(std::memory_order_acquire);
+}
+
+Result<std::uint64_t> ShmMessages::take_lent() {
+  if (lent_.empty()) {
+    GW_ASSIGN(const std::uint64_t page, boards_->arena().take(kLentPage));
+    lent_pages_.push_back(page);
+    for (std::size_t at = 0; at < kLentPage; at += sizeof(LentMessage)) {
+      lent_.push_back(page + at);
     }
   }
-  const std::uint64_t flag = flags_.back();
-  flags_.pop_back();
-  flag_at(flag).store(0, std::memory_order_relaxed);
-  return flag;
+  const std::uint64_t lent = lent_.back();
+  lent_.pop_back();
+  new (&lent_at(lent)) LentMessage{};
+  return lent;
+}
+
+// The receiver has it, as a lent message.
+bool ShmMessages::is_done(const Open& send) const {
+  return lent_at(send.lent).done.load(std::memory_order_acquire) != 0;
 }
 
 void ShmMessages::end(Open& one) {
@@ -581,10 +735,13 @@ void ShmMessages::ring_peers() {
 bool ShmMessages::is_ready(const Open& one) {
   if (!one.failure.ok()) return true;
   if (one.kind == OpKind::kSend) {
-    if (one.in_ring) return flag_at(one.done).load(std::memory_order_acquire) != 0;
+    if (one.in_ring) return is_done(one) || may_stage(one);
     return peer(one.peer).out.may_have_room() || closed_peer(one) >= 0;
   }
-  if (one.copying) return !copies_.empty() && !is_broken();
+  if (one.copying) {
+    return !is_broken() &&
+           std::ranges::any_of(copies_, [&](const Open* each) { return has_part(*each); });
+  }
   for (int p = 0; p < size(); ++p) {
     if (p == rank_ || (one.peer != kAnySource && one.peer != p)) continue;
     if (peer(p).in.peek() != nullptr) return true;
@@ -601,7 +758,7 @@ int ShmMessages::closed_peer(const Open& one) {
     // Its last words come before it is gone.
     if (!is_gone(p)) return -1;
     if (one.kind == OpKind::kSend) {
-      if (one.in_ring && flag_at(one.done).load(std::memory_order_acquire) != 0) return -1;
+      if (one.in_ring && is_done(one)) return -1;
     } else if (peer(p).in.peek() != nullptr) {
       return -1;
     }
@@ -673,19 +830,25 @@ bool ShmMessages::wait_briefly(const WorkState& work, std::optional<Deadline> un
 bool ShmMessages::hand_over(ProgressEngine& engine) {
   if (mutex_.is_owner_inside() && ++put_off_ < kMostVisits) return true;
   put_off_ = 0;
-  submit(&engine, [this](Open& one) {
-    const int visits = one.visits++;
-    const bool waits = moves_ == moves_before_ || one.deadline || !one.failure.ok();
-    return visits > kMostVisits || (visits > 0 && waits);
-  });
-  const Look look(*this);  // which rings
-  moves_before_ = moves_;
-  if (pool_.size() > kMostPooled) {
-    next_in_pool_ = 0;
-    std::erase_if(pool_, [](const OpenPtr& one) { return !one->busy && one.use_count() == 1; });
+  bool attended = false;
+  std::vector<OpenPtr> ready;
+  {
+    const Look look(*this, Look::By::kEngine);  // which rings
+    ready = take_light([this](Open& one) {
+      const int visits = one.visits++;
+      const bool waits = moves_ == moves_before_ || one.deadline || !one.failure.ok();
+      return visits > kMostVisits || (visits > 0 && waits);
+    });
+    moves_before_ = moves_;
+    if (pool_.size() > kMostPooled) {
+      next_in_pool_ = 0;
+      std::erase_if(pool_, [](const OpenPtr& one) { return !one->busy && one.use_count() == 1; });
+    }
+    attended_ = std::ranges::any_of(pool_, [](const OpenPtr& one) { return is_light(*one); });
+    attended = attended_;
   }
-  attended_ = std::ranges::any_of(pool_, [](const OpenPtr& one) { return is_light(*one); });
-  return attended_;
+  for (const OpenPtr& one : ready) submit_one(&engine, one);
+  return attended;
 }
 
 void ShmMessages::close(bool failed) {
@@ -733,19 +896,27 @@ bool ShmMessages::is_light(const Open& one) {
   return one.busy.load(std::memory_order_relaxed) && !one.ended && !one.handed;
 }
 
-// What is open, and chosen, becomes operations of the engine.
+// What is open, is not the engine's and is chosen becomes operations of the engine.
 template <typename Chosen>
 void ShmMessages::submit(ProgressEngine* engine, const Chosen& chosen) {
   std::vector<OpenPtr> ready;
   {
-    const Look look(*this);
-    for (const OpenPtr& one : pool_) {
-      if (!is_light(*one) || !chosen(*one)) continue;
-      one->handed = true;
-      ready.push_back(one);
-    }
+    const Look look(*this, Look::By::kEngine);
+    ready = take_light(chosen);
   }
   for (const OpenPtr& one : ready) submit_one(engine, one);
+}
+
+// Requires the lock.
+template <typename Chosen>
+std::vector<ShmMessages::OpenPtr> ShmMessages::take_light(const Chosen& chosen) {
+  std::vector<OpenPtr> taken;
+  for (const OpenPtr& one : pool_) {
+    if (!is_light(*one) || !chosen(*one)) continue;
+    one->handed = true;
+    taken.push_back(one);
+  }
+  return taken;
 }
 
 // engine: null where it has gone.

@@ -2,14 +2,16 @@
 // one rank.
 //
 // A short message is in the ring when send() returns, as long as the receiver has taken most of
-// what went before; of a longer one the ring says where it is, and the receiver copies it from
-// there. The receiver keeps what it meets before it is asked for: a copy of short ones, of which a
-// sender has few MiB under way, and the place of longer ones. So receives may come in any order,
-// and little piles up.
+// what went before; a longer one is lent: the ring says where it is, and the receiver copies it
+// from there, with the sender's help where that waits (lent_message.h). The receiver keeps what it
+// meets before it is asked for: a copy of short ones, of which a sender has few MiB under way, and
+// the place of longer ones. So receives may come in any order, and little piles up.
 //
 // The caller's thread does the work, in its calls and waits. What takes longer becomes an operation
 // of the engine, which then does it (quick_work.h).
 #pragma once
+
+#include <sys/types.h>
 
 #include <atomic>
 #include <cstddef>
@@ -23,6 +25,7 @@
 #include "collectives/engine/quick_work.h"
 #include "collectives/plan/path.h"
 #include "collectives/shm/channel.h"
+#include "collectives/shm/lent_message.h"
 #include "collectives/shm/message_ring.h"
 
 namespace gradwire {
@@ -77,7 +80,7 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
     MessageRing::Kind kind;
     std::size_t bytes;
     std::uint64_t place;
-    std::uint64_t done;
+    std::uint64_t lent;
     const std::byte* data;
   };
   // A message that has come before its receive.
@@ -91,10 +94,17 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
     MessageWriter out;
     MessageReader in;
     std::deque<Early> early;
-    int wanted = 0;      // receives and probes that wait for it alone
-    int unsent = 0;      // sends that are not in the ring yet
-    bool held = false;   // one of them found no room in this look
-    bool rings = false;  // it may sleep until what this look has done
+    int wanted = 0;        // receives and probes that wait for it alone
+    int unsent = 0;        // sends that are not in the ring yet
+    bool held = false;     // one of them found no room in this look
+    bool rings = false;    // it may sleep until what this look has done
+    bool helps = false;    // it puts parts of what it lends into its stage
+    Deadline helps_until;  // unless it does so again
+    // Seconds a byte that the copies of what it lends have taken of late: out of its stage, and
+    // out of its process. 0: not known.
+    double taking = 0;
+    double pulling = 0;
+    std::uint32_t pulled = 0;  // parts, since it was asked to help
   };
 
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
@@ -103,9 +113,13 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   shm::Bell& bell(int rank) const {
     return boards_->arena().bell(places_[static_cast<std::size_t>(rank)]);
   }
-  std::atomic<std::uint32_t>& flag_at(std::uint64_t offset) const {
-    return *reinterpret_cast<std::atomic<std::uint32_t>*>(boards_->arena().at(offset));
+  LentMessage& lent_at(std::uint64_t offset) const {
+    return *reinterpret_cast<LentMessage*>(boards_->arena().at(offset));
   }
+  MessageStage& stage_at(std::uint64_t offset) const {
+    return *reinterpret_cast<MessageStage*>(boards_->arena().at(offset));
+  }
+  bool is_done(const Open& send) const;
   bool is_gone(int rank) const { return outbox(rank).gone.load(std::memory_order_acquire) != 0; }
   ShmOutbox& outbox(int rank) const { return *outboxes_[static_cast<std::size_t>(rank)]; }
   // As ShmCommon::is_broken().
@@ -126,10 +140,16 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   void keep(int from, const MessageRing::Head& head, const Arrived& message);
   bool drain(int from);
   bool copy_next();
-  bool copy(const Open& receive, std::size_t bytes);
+  bool has_part(const Open& receive) const;
+  bool take_staged(Open& receive);
+  bool copy(Open& receive);
+  pid_t process_of(int rank) const;
   bool push_sends();
   bool write(Open& send);
-  Result<std::uint64_t> take_flag();
+  bool stage_next();
+  bool may_stage(const Open& send) const;
+  void ask_for_help(Open& receive);
+  Result<std::uint64_t> take_lent();
   void end(Open& one);
   void count(std::size_t bytes);
   void note_ring(int rank);
@@ -142,6 +162,8 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   void give_up();
 
   static bool is_light(const Open& one);
+  template <typename Chosen>
+  std::vector<OpenPtr> take_light(const Chosen& chosen);
 
   // Without the lock.
   template <typename Chosen>
@@ -173,8 +195,11 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   Open* ended_ = nullptr;      // of which nobody has been told yet
   std::vector<OpenPtr> pool_;  // all that are open, and what was
   std::size_t next_in_pool_ = 0;
-  std::vector<std::uint64_t> flags_;       // that are free, offsets in the arena
-  std::vector<std::uint64_t> flag_pages_;  // in which they are
+  std::vector<std::uint64_t> lent_;        // LentMessages that are free, offsets in the arena
+  std::vector<std::uint64_t> lent_pages_;  // in which they are
+  std::uint64_t stage_ = 0;                // its offset in the arena, once it is needed
+  std::uint32_t next_slot_ = 0;            // of it
+  double staging_ = 0;                     // seconds a byte, as Peer::taking
   std::vector<int> to_ring_;               // who may have lain down before they saw something
   int pushes_ = 0;
   bool attended_ = false;
