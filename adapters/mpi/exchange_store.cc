@@ -30,9 +30,9 @@ Status checked(int code, const char* what) {
 ExchangeStore::ExchangeStore(MPI_Comm comm, int rank, int size)
     : comm_(comm), rank_(rank), size_(size), taken_(static_cast<std::size_t>(size), 0) {}
 
-Status ExchangeStore::set(std::string_view key, ConstByteSpan value, Deadline /*deadline*/) {
+Status ExchangeStore::set(std::string_view key, ConstByteSpan value, Deadline deadline) {
   GW_TRY(rendezvous::check_limits(key, value.size()));
-  GW_TRY(table_.set(key, value));
+  GW_TRY(table_.set(key, value, deadline));
   const auto key_bytes = static_cast<std::uint32_t>(key.size());
   Sending& sending = sending_.emplace_back();
   sending.bytes.resize(sizeof key_bytes + key.size() + value.size());
@@ -70,7 +70,7 @@ Result<bool> ExchangeStore::take() {
   }
   const ConstByteSpan rest = std::span(bytes).subspan(sizeof key_bytes);
   const std::string_view key(reinterpret_cast<const char*>(rest.data()), key_bytes);
-  GW_TRY(table_.set(key, rest.subspan(key_bytes)));
+  GW_TRY(table_.set(key, rest.subspan(key_bytes), {}));
   return true;
 }
 
