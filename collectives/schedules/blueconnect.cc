@@ -10,7 +10,6 @@
 // Source: Cho, Finkler, Serrano, Kung and Hunter, BlueConnect, MLSys 2019.
 #include <algorithm>
 #include <numeric>
-#include <utility>
 
 #include "base/check.h"
 #include "collectives/schedules/schedules.h"

@@ -50,40 +50,37 @@ void add_fold(Round& round, int rank, int size, Place own, Place sum) {
   if (size > 1) round.push_back(finish_step(sum));
 }
 
-}  // namespace
-
-Schedule canonical_all_reduce(int rank, int size, std::int64_t elems) {
+// One round: everybody has the fold of all ranks' chunk(rank) where its own was.
+template <typename Chunk>
+Schedule folded_chunks(int rank, int size, std::int64_t elems, const Chunk& chunk) {
   Schedule schedule = in_place_schedule(rank, size, elems);
   if (size == 1) return schedule;
-  schedule.fan_in = size - 1;
-  const auto chunk = [=](int c) { return out_place_of(piece(elems, size, c)); };
   const Place own = chunk(rank);
   const std::int64_t length = own.range.size();
-  schedule.scratch_elems = (size - 1) * length;
-  Round scatter = scatter_round(rank, size, chunk, length);
-  const Place sum = rank == 0 ? own : waiting(rank, length, 0);
-  add_fold(scatter, rank, size, own, sum);
-  if (rank != 0) scatter.push_back(local_copy(sum, own));
-  Round gather;
-  for_each_peer(rank, size, [&](int peer) { gather.push_back(send_step(peer, own)); });
-  for_each_peer(rank, size, [&](int peer) { gather.push_back(recv_copy(peer, chunk(peer))); });
-  schedule.rounds = {std::move(scatter), std::move(gather)};
-  return schedule;
-}
-
-Schedule direct_all_reduce(int rank, int size, std::int64_t elems) {
-  Schedule schedule = in_place_schedule(rank, size, elems);
-  if (size == 1) return schedule;
   schedule.fan_in = size - 1;
-  schedule.scratch_elems = (size - 1) * elems;
-  const Place own = out_place_of({0, elems});
-  const auto all = [own](int) { return own; };
-  Round round = scatter_round(rank, size, all, elems);
-  const Place sum = rank == 0 ? own : waiting(rank, elems, 0);
+  schedule.scratch_elems = (size - 1) * length;
+  Round round = scatter_round(rank, size, chunk, length);
+  const Place sum = rank == 0 ? own : waiting(rank, length, 0);
   add_fold(round, rank, size, own, sum);
   if (rank != 0) round.push_back(local_copy(sum, own));
   schedule.rounds.push_back(std::move(round));
   return schedule;
+}
+
+}  // namespace
+
+Schedule canonical_all_reduce(int rank, int size, std::int64_t elems) {
+  const auto chunk = [=](int c) { return out_place_of(piece(elems, size, c)); };
+  Schedule schedule = folded_chunks(rank, size, elems, chunk);
+  Round gather;
+  for_each_peer(rank, size, [&](int peer) { gather.push_back(send_step(peer, chunk(rank))); });
+  for_each_peer(rank, size, [&](int peer) { gather.push_back(recv_copy(peer, chunk(peer))); });
+  if (size > 1) schedule.rounds.push_back(std::move(gather));
+  return schedule;
+}
+
+Schedule direct_all_reduce(int rank, int size, std::int64_t elems) {
+  return folded_chunks(rank, size, elems, [=](int) { return out_place_of({0, elems}); });
 }
 
 Schedule canonical_reduce_scatter(int rank, Counts counts) {

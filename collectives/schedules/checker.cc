@@ -119,7 +119,11 @@ class SymbolicMemory {
  public:
   SymbolicMemory() = default;
   // given: holds rank's own contribution from the start.
-  SymbolicMemory(std::int64_t elems, bool given, int rank);
+  SymbolicMemory(std::int64_t elems, bool given, int rank) : elems_(elems) {
+    if (!given) return;
+    const auto order = mix64(static_cast<std::uint64_t>(rank) + 1);
+    own_ = std::make_shared<Expression>(Expression{.ranks = {rank}, .order = order});
+  }
 
   // Bounds; and for a divisible schedule the cells' rule.
   Status name(Range range, bool divisible) {
@@ -191,19 +195,8 @@ class SymbolicMemory {
   std::map<std::int64_t, std::int64_t> cells_;  // begin to end
 };
 
-SymbolicMemory::SymbolicMemory(std::int64_t elems, bool given, int rank) : elems_(elems) {
-  if (!given) return;
-  const auto order = mix64(static_cast<std::uint64_t>(rank) + 1);
-  own_ = std::make_shared<Expression>(Expression{.ranks = {rank}, .order = order});
-}
-
 std::int64_t sum_of(std::span<const std::int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-}
-
-bool claims_rows(OpKind operation) {
-  const Blocks blocks = traits_of(operation).blocks;
-  return blocks == Blocks::kIn || blocks == Blocks::kOut;
 }
 
 std::int64_t count_of(const ScheduleClaim& claim, int rank) {
@@ -212,7 +205,8 @@ std::int64_t count_of(const ScheduleClaim& claim, int rank) {
 
 // Rank's row where an operation's larger buffer has one: [0, elems) for those without rows.
 Range row_of(const ScheduleClaim& claim, int rank) {
-  if (!claims_rows(claim.operation)) return {0, claim.elems};
+  const Blocks blocks = traits_of(claim.operation).blocks;
+  if (blocks != Blocks::kIn && blocks != Blocks::kOut) return {0, claim.elems};
   std::int64_t begin = 0;
   for (int r = 0; r < rank; ++r) begin += count_of(claim, r);
   return {begin, begin + count_of(claim, rank)};
@@ -257,16 +251,6 @@ Status check_moved(const Source& source, const Stretch& stretch) {
   const Expression& value = *stretch.value;
   if (value.ranks == std::vector<int>{source.rank} && value.roundings == 0) return {};
   return {Code::kInternal, format("should be rank %d's, untouched", source.rank)};
-}
-
-// kInternal unless the claim's counts are as many as its operation wants.
-Status check_claim(const ScheduleClaim& claim) {
-  const auto size = static_cast<std::size_t>(claim.size);
-  const bool pairs = claim.operation == OpKind::kAllToAll;
-  const std::size_t wanted = pairs ? size * size : size;
-  if (claim.counts.size() == wanted) return {};
-  if (claim.counts.empty() && !pairs) return {};
-  return {Code::kInternal, format("claims %zu counts (expected %zu)", claim.counts.size(), wanted)};
 }
 
 // What a rank's output must hold when a schedule is done. Looks at the ranks' outputs one after
@@ -676,7 +660,11 @@ Status check_group(std::span<const Schedule> schedules, const ScheduleClaim& cla
       return {Code::kInternal, format("ranks 0 and %zu differ in how they may be cut", r)};
     }
   }
-  return check_claim(claim);
+  const auto size = static_cast<std::size_t>(claim.size);
+  const bool pairs = claim.operation == OpKind::kAllToAll;
+  const std::size_t wanted = pairs ? size * size : size;
+  if (claim.counts.size() == wanted || (claim.counts.empty() && !pairs)) return {};
+  return {Code::kInternal, format("claims %zu counts (expected %zu)", claim.counts.size(), wanted)};
 }
 
 Result<std::vector<ScheduleCost>> check_stretches(std::span<const Schedule> schedules,

@@ -51,7 +51,6 @@ TreeNode even_node(int rank, int size) {
 struct Branch {
   TreeNode node;
   Place half;
-  bool leaf() const { return node.children.empty(); }
 };
 
 std::vector<Branch> branches_of(int rank, int size, std::int64_t elems) {
@@ -66,16 +65,20 @@ void add(Schedule& schedule, Round round) {
   if (!round.empty()) schedule.rounds.push_back(std::move(round));
 }
 
-// Ranks of trees that leave `root` out, and back. The root stands above the tops.
-int without(int root, int rank) { return rank < root ? rank : rank - 1; }
-int with(int root, int place) { return place < root ? place : place + 1; }
-
+// Of trees that leave `root` out, which stands above their tops.
 std::vector<Branch> branches_below(int rank, int size, int root, std::int64_t elems) {
-  std::vector<Branch> branches = branches_of(without(root, rank), size - 1, elems);
-  for (Branch& branch : branches) {
-    int& parent = branch.node.parent;
-    parent = parent < 0 ? root : with(root, parent);
-    for (int& child : branch.node.children) child = with(root, child);
+  const auto with_root = [root](int place) { return place < root ? place : place + 1; };
+  if (rank == root && size == 1) return branches_of(0, 1, elems);
+  const int place = rank < root ? rank : rank - 1;
+  std::vector<Branch> branches = branches_of(rank == root ? 0 : place, size - 1, elems);
+  for (int tree = 0; tree < 2; ++tree) {
+    TreeNode& node = branches[static_cast<std::size_t>(tree)].node;
+    if (rank == root) {
+      node = {-1, {with_root(double_tree_top(tree, size - 1))}};
+      continue;
+    }
+    node.parent = node.parent < 0 ? root : with_root(node.parent);
+    for (int& child : node.children) child = with_root(child);
   }
   return branches;
 }
@@ -135,19 +138,10 @@ Schedule double_tree_broadcast(int rank, int size, int root, std::int64_t elems)
   Schedule schedule = in_place_schedule(rank, size, elems);
   if (size == 1) return schedule;
   Round take, pass_on;
-  if (rank == root) {
-    for (int tree = 0; tree < 2; ++tree) {
-      pass_on.push_back(send_step(with(root, double_tree_top(tree, size - 1)),
-                                  out_place_of(piece(elems, 2, tree))));
-    }
-  } else {
-    for (const Branch& branch : branches_below(rank, size, root, elems)) {
-      const Step arriving = recv_copy(branch.node.parent, branch.half);
-      (branch.leaf() ? pass_on : take).push_back(arriving);
-      for (const int child : branch.node.children) {
-        pass_on.push_back(send_step(child, branch.half));
-      }
-    }
+  for (const auto& [node, half] : branches_below(rank, size, root, elems)) {
+    Round& arrivals = node.children.empty() ? pass_on : take;
+    if (node.parent >= 0) arrivals.push_back(recv_copy(node.parent, half));
+    for (const int child : node.children) pass_on.push_back(send_step(child, half));
   }
   add(schedule, std::move(take));
   add(schedule, std::move(pass_on));
@@ -156,35 +150,30 @@ Schedule double_tree_broadcast(int rank, int size, int root, std::int64_t elems)
 
 Schedule double_tree_reduce(int rank, int size, int root, std::int64_t elems) {
   Schedule schedule{.rank = rank, .size = size, .in_elems = elems};
-  const auto own = [](const Place& half) { return in_place_of(half.range); };
-  Round collect, hand_up;
-  if (rank == root) {
-    schedule.out_elems = elems;
-    for (int tree = 0; tree < 2; ++tree) {
-      const Place half = out_place_of(piece(elems, 2, tree));
-      hand_up.push_back(local_copy(own(half), half));
-      if (size == 1) continue;
-      collect.push_back(recv_reduce(with(root, double_tree_top(tree, size - 1)), half));
-      collect.push_back(finish_step(half));
-    }
-    add(schedule, std::move(hand_up));
-    add(schedule, std::move(collect));
-    return schedule;
-  }
-  for (const Branch& branch : branches_below(rank, size, root, elems)) {
-    if (branch.leaf()) {
-      collect.push_back(send_step(branch.node.parent, own(branch.half)));
+  if (rank == root) schedule.out_elems = elems;
+  Round own_values, collect, hand_up;
+  for (const auto& [node, half] : branches_below(rank, size, root, elems)) {
+    const Place own = in_place_of(half.range);
+    if (rank == root) {
+      own_values.push_back(local_copy(own, half));
+      for (const int child : node.children) collect.push_back(recv_reduce(child, half));
+      if (size > 1) collect.push_back(finish_step(half));
       continue;
     }
-    const Place sum = scratch_place_of({0, branch.half.range.size()});
+    if (node.children.empty()) {
+      collect.push_back(send_step(node.parent, own));
+      continue;
+    }
+    const Place sum = scratch_place_of({0, half.range.size()});
     schedule.scratch_elems = sum.range.size();
-    for (const int child : branch.node.children) {
-      const bool first = child == branch.node.children.front();
+    for (const int child : node.children) {
+      const bool first = child == node.children.front();
       collect.push_back(first ? recv_copy(child, sum) : recv_reduce(child, sum));
     }
-    collect.push_back(local_reduce(own(branch.half), sum));
-    hand_up.push_back(send_step(branch.node.parent, sum));
+    collect.push_back(local_reduce(own, sum));
+    hand_up.push_back(send_step(node.parent, sum));
   }
+  add(schedule, std::move(own_values));
   add(schedule, std::move(collect));
   add(schedule, std::move(hand_up));
   return schedule;

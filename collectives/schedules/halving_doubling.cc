@@ -13,7 +13,6 @@
 // Where halves differ by one, the odd one out adds no round: its partner's partner listens to two.
 // Source: Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 2005; for the
 // broadcast van de Geijn, J. Parallel Distrib. Comput. 1994.
-#include <algorithm>
 #include <utility>
 
 #include "collectives/schedules/schedules.h"
@@ -23,12 +22,7 @@
 namespace gradwire {
 namespace {
 
-struct Halves {
-  Interval left;
-  Interval right;
-};
-
-Halves halves_of(Interval group) {
+std::pair<Interval, Interval> halves_of(Interval group) {
   const int middle = group.first + (group.last - group.first + 1) / 2;
   return {{group.first, middle}, {middle, group.last}};
 }
@@ -79,13 +73,24 @@ Range rows_in(const std::vector<Range>& rows, Interval ranks) {
   return stretch_of(rows, ranks.first, ranks.last);
 }
 
-// In place: `place` turns a range of all rows into where it is.
+// `place` turns a range of all rows into where the sums grow. In place the own values are there;
+// else kIn survives: the first values that arrive are put down there, and the own ones added to
+// them. The last split always brings some.
 template <typename PlaceOf>
-void add_halving(Schedule& schedule, const std::vector<Range>& rows, const PlaceOf& place) {
+void add_halving(Schedule& schedule, const std::vector<Range>& rows, const PlaceOf& place,
+                 bool in_place) {
+  bool moved = in_place;
   for (const Split& split : splits_of(schedule.rank, schedule.size)) {
-    Round round{send_step(split.send_to, place(rows_in(rows, split.other)))};
+    const Range own = rows_in(rows, split.own);
+    const Range other = rows_in(rows, split.other);
+    Round round{send_step(split.send_to, moved ? place(other) : in_place_of(other))};
     for (const int peer : split.recv_from) {
-      round.push_back(recv_reduce(peer, place(rows_in(rows, split.own))));
+      const bool first = !moved && peer == split.recv_from.front();
+      round.push_back(first ? recv_copy(peer, place(own)) : recv_reduce(peer, place(own)));
+    }
+    if (!moved && !split.recv_from.empty()) {
+      round.push_back(local_reduce(in_place_of(own), place(own)));
+      moved = true;
     }
     schedule.rounds.push_back(std::move(round));
   }
@@ -105,37 +110,13 @@ void add_doubling(Schedule& schedule, const std::vector<Range>& rows) {
   }
 }
 
-// As add_halving, but kIn survives: the first values that arrive are put down in scratch, at
-// `base` less than in kIn, and the own ones added to them. The last split always brings some.
-void add_halving_from_input(Schedule& schedule, const std::vector<Range>& rows,
-                            std::span<const Split> splits, std::int64_t base) {
-  bool moved = false;
-  const auto held = [&](Range range) {
-    return moved ? scratch_place_of(shifted(range, -base)) : in_place_of(range);
-  };
-  for (const Split& split : splits) {
-    const Range own = rows_in(rows, split.own);
-    Round round{send_step(split.send_to, held(rows_in(rows, split.other)))};
-    for (const int peer : split.recv_from) {
-      const Place target = scratch_place_of(shifted(own, -base));
-      const bool first = !moved && peer == split.recv_from.front();
-      round.push_back(first ? recv_copy(peer, target) : recv_reduce(peer, target));
-    }
-    if (!moved && !split.recv_from.empty()) {
-      round.push_back(local_reduce(in_place_of(own), scratch_place_of(shifted(own, -base))));
-      moved = true;
-    }
-    schedule.rounds.push_back(std::move(round));
-  }
-}
-
 }  // namespace
 
 Schedule halving_doubling_all_reduce(int rank, int size, std::int64_t elems) {
   Schedule schedule = in_place_schedule(rank, size, elems);
   schedule.divisible = false;
   const std::vector<Range> chunks = pieces_of(elems, size);
-  add_halving(schedule, chunks, out_place_of);
+  add_halving(schedule, chunks, out_place_of, true);
   add_doubling(schedule, chunks);
   return schedule;
 }
@@ -152,13 +133,11 @@ Schedule halving_reduce_scatter(int rank, Counts counts) {
     schedule.rounds.push_back({local_copy(in_place_of(own), out)});
     return schedule;
   }
-  const std::vector<Split> splits = splits_of(rank, size);
-  const Range most = rows_in(rows, splits.front().own);
+  const Range most = rows_in(rows, splits_of(rank, size).front().own);
   schedule.scratch_elems = most.size();
-  add_halving_from_input(schedule, rows, splits, most.begin);
-  const Place sum = scratch_place_of(shifted(own, -most.begin));
-  schedule.rounds.back().push_back(finish_step(sum));
-  schedule.rounds.back().push_back(local_copy(sum, out));
+  const auto sum = [&](Range range) { return scratch_place_of(shifted(range, -most.begin)); };
+  add_halving(schedule, rows, sum, false);
+  schedule.rounds.back().push_back(local_copy(sum(own), out));
   return schedule;
 }
 
@@ -198,12 +177,10 @@ Schedule scatter_gather_reduce(int rank, int size, int root, std::int64_t elems)
   if (rank == root) {
     schedule.out_elems = elems;
     schedule.rounds.push_back({local_copy(in_place_of({0, elems}), out_place_of({0, elems}))});
-    add_halving(schedule, chunks, place);
   } else {
     schedule.scratch_elems = elems;
-    add_halving_from_input(schedule, chunks, splits_of(rank, size), 0);
-    schedule.rounds.back().push_back(finish_step(place(chunks[static_cast<std::size_t>(rank)])));
   }
+  add_halving(schedule, chunks, place, rank == root);
   const std::vector<TreeEdge> edges = tree_edges_of(rank, size, root);
   for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) {
     const Place moved = place(rows_in(chunks, edge->moved));

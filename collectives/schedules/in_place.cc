@@ -11,17 +11,6 @@ namespace {
 
 using Op = Step::Op;
 
-bool receives(const Step& step) { return step.op == Op::kRecvCopy || step.op == Op::kRecvReduce; }
-bool is_local(const Step& step) { return step.peer < 0; }
-
-// Adds local steps behind all that the schedule does.
-void append(Schedule& schedule, const Round& locals) {
-  if (locals.empty()) return;
-  if (schedule.rounds.empty()) schedule.rounds.emplace_back();
-  Round& last = schedule.rounds.back();
-  last.insert(last.end(), locals.begin(), locals.end());
-}
-
 // Ranges that do not overlap one another.
 class Ranges {
  public:
@@ -70,13 +59,13 @@ class Sharing {
     };
     for (const Round& round : schedule.rounds) {
       for (const Step& step : round) {
-        if (receives(step)) write(step.to);
+        if (step.peer >= 0 && step.op != Op::kSend) write(step.to);
       }
       for (const Step& step : round) {
         if (step.op == Op::kSend && reads(step.from)) return true;
       }
       for (const Step& step : round) {
-        if (!is_local(step)) continue;
+        if (step.peer >= 0) continue;
         if (step.op != Op::kFinish && reads(step.from)) return true;
         const bool onto_itself = step.op == Op::kCopy && step.from.buffer == BufferId::kIn &&
                                  as_out(step.from.range) == step.to.range;
@@ -92,38 +81,6 @@ class Sharing {
   SharedElems shared_;
   bool divisible_;
 };
-
-}  // namespace
-
-Schedule in_place(const Schedule& schedule, const SharedElems& shared) {
-  const Sharing sharing(shared, schedule.divisible);
-  if (!sharing.clobbers(schedule)) return schedule;
-  const std::int64_t shift = schedule.scratch_elems;
-  const auto moved_to = [shift](Range range) { return scratch_place_of(shifted(range, shift)); };
-  Schedule result = schedule;
-  result.scratch_elems += schedule.out_elems;
-  Ranges moved;
-  for (Round& round : result.rounds) {
-    for (Step& step : round) {
-      for (Place* place : {&step.from, &step.to}) {
-        if (!sharing.concerns(*place)) continue;
-        moved.add(place->range);
-        *place = moved_to(place->range);
-      }
-    }
-  }
-  Round copies;
-  for (const auto& [begin, end] : moved.ends()) {
-    copies.push_back(local_copy(moved_to({begin, end}), out_place_of({begin, end})));
-  }
-  append(result, copies);
-  return result;
-}
-
-// An in-place schedule with its input apart: a round of copies in front, cell by cell, so that it
-// may be cut as before.
-
-namespace {
 
 // All of [0, elems): the cells that the schedule names in its kOut, and what lies between them.
 std::vector<Range> cells_of(const Schedule& schedule) {
@@ -150,6 +107,30 @@ std::vector<Range> cells_of(const Schedule& schedule) {
 
 }  // namespace
 
+Schedule in_place(const Schedule& schedule, const SharedElems& shared) {
+  const Sharing sharing(shared, schedule.divisible);
+  if (!sharing.clobbers(schedule)) return schedule;
+  const std::int64_t shift = schedule.scratch_elems;
+  const auto moved_to = [shift](Range range) { return scratch_place_of(shifted(range, shift)); };
+  Schedule result = schedule;
+  result.scratch_elems += schedule.out_elems;
+  Ranges moved;
+  for (Round& round : result.rounds) {
+    for (Step& step : round) {
+      for (Place* place : {&step.from, &step.to}) {
+        if (!sharing.concerns(*place)) continue;
+        moved.add(place->range);
+        *place = moved_to(place->range);
+      }
+    }
+  }
+  for (const auto& [begin, end] : moved.ends()) {
+    result.rounds.back().push_back(local_copy(moved_to({begin, end}), out_place_of({begin, end})));
+  }
+  return result;
+}
+
+// A round of copies in front, cell by cell, so that it may be cut as before.
 Schedule out_of_place(Schedule schedule) {
   GW_CHECK(schedule.in_place && schedule.in_elems == schedule.out_elems);
   if (!schedule.stretches.empty()) {
