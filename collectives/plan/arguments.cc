@@ -76,6 +76,7 @@ struct Rows {
   std::int64_t all = 0;
   std::int64_t before = 0;
   std::int64_t own = 0;
+  std::int64_t agreed = 0;  // as Extent has it
 };
 
 Result<Rows> read_counts(const Arguments& a, std::span<const std::int64_t> counts,
@@ -93,32 +94,18 @@ Result<Rows> read_counts(const Arguments& a, std::span<const std::int64_t> count
     rows.all += counts[r];
   }
   rows.own = counts[static_cast<std::size_t>(a.rank)];
+  rows.agreed = rows.all;
   return rows;
 }
 
-// Operations over rows of one length: `row` elements each.
-Result<Rows> even_rows(const Arguments& a, std::int64_t row) {
+// Of the call's counts, or of `row` elements each, as all ranks agree on then.
+Result<Rows> rows_of(const Arguments& a, std::int64_t row) {
+  if (traits_of(a.call.kind).counted) return read_counts(a, a.call.counts, "counts");
   if (row > kMostElems / a.size) {
     return a.refuse(
         format("%d rows of %lld elements (expected at most 2^50 together)", a.size, wide(row)));
   }
-  return Rows{a.size * row, a.rank * row, row};
-}
-
-Extent rows_to_one(const Rows& rows, std::int64_t agreed) {
-  return {.in = rows.all,
-          .out = rows.own,
-          .agreed = agreed,
-          .shared = rows.own,
-          .in_begin = rows.before};
-}
-
-Extent one_to_rows(const Rows& rows, std::int64_t agreed) {
-  return {.in = rows.own,
-          .out = rows.all,
-          .agreed = agreed,
-          .shared = rows.own,
-          .out_begin = rows.before};
+  return Rows{.all = a.size * row, .before = a.rank * row, .own = row, .agreed = row};
 }
 
 Result<Extent> wanted_all_to_all_v(const Arguments& a) {
@@ -144,24 +131,26 @@ Result<Extent> wanted(const Arguments& a) {
     case OpKind::kAllReduce:
     case OpKind::kExclusiveScan: return Extent{.in = in, .out = in, .agreed = in, .shared = in};
     case OpKind::kReduceScatter:
-    case OpKind::kScatter: {
-      GW_ASSIGN(const Rows rows, even_rows(a, out));
-      return rows_to_one(rows, out);
+    case OpKind::kReduceScatterV:
+    case OpKind::kScatter:
+    case OpKind::kScatterV: {
+      GW_ASSIGN(const Rows rows, rows_of(a, out));
+      return Extent{.in = rows.all,
+                    .out = rows.own,
+                    .agreed = rows.agreed,
+                    .shared = rows.own,
+                    .in_begin = rows.before};
     }
     case OpKind::kAllGather:
-    case OpKind::kGather: {
-      GW_ASSIGN(const Rows rows, even_rows(a, in));
-      return one_to_rows(rows, in);
-    }
-    case OpKind::kReduceScatterV:
-    case OpKind::kScatterV: {
-      GW_ASSIGN(const Rows rows, read_counts(a, a.call.counts, "counts"));
-      return rows_to_one(rows, rows.all);
-    }
     case OpKind::kAllGatherV:
+    case OpKind::kGather:
     case OpKind::kGatherV: {
-      GW_ASSIGN(const Rows rows, read_counts(a, a.call.counts, "counts"));
-      return one_to_rows(rows, rows.all);
+      GW_ASSIGN(const Rows rows, rows_of(a, in));
+      return Extent{.in = rows.own,
+                    .out = rows.all,
+                    .agreed = rows.agreed,
+                    .shared = rows.own,
+                    .out_begin = rows.before};
     }
     case OpKind::kAllToAll:
       if (in % a.size == 0) return Extent{.in = in, .out = in, .agreed = in, .shared = in};
