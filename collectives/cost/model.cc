@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <queue>
-#include <utility>
 #include <vector>
 
 #include "collectives/schedules/schedules.h"
@@ -106,9 +105,7 @@ Result<AlgorithmCost> best_of_cuts(const CostQuestion& question, const TimedJob&
 
 Result<AlgorithmCost> simulated(const CostQuestion& question, std::string_view algorithm,
                                 std::int64_t most_steps) {
-  SimulationOptions options;
-  options.links = question.links;
-  options.elem_bytes = question.elem_bytes;
+  SimulationOptions options{.links = question.links, .elem_bytes = question.elem_bytes};
   const std::vector<int> node_of = blocks_of_ranks(question.ranks, question.nodes);
   GW_ASSIGN(const TimedJob job, compile(question.ranks, schedules_of(question, algorithm, node_of),
                                         node_of, true, most_steps));
@@ -174,9 +171,7 @@ ExactTime least_time(const CostQuestion& question, std::string_view algorithm) {
   const int last_of_node = static_cast<int>(ranks_of_node(question)) - 1;
   const std::vector<int> node_of = blocks_of_ranks(question.ranks, question.nodes);
   const auto schedule_of = schedules_of(question, algorithm, node_of);
-  SimulationOptions options;
-  options.links = question.links;
-  options.elem_bytes = question.elem_bytes;
+  SimulationOptions options{.links = question.links, .elem_bytes = question.elem_bytes};
   options.overlap_bytes = question.segment_bytes;
   if (is_pipeline(question.collective, algorithm)) {  // whose rounds overlap: bytes alone
     options.overlap_bytes = 1;

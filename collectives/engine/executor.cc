@@ -332,44 +332,42 @@ Range Execution::callers_elems(const Place& cell, const Slot& slot) const {
   return {first + part.begin, first + part.end};
 }
 
-// Calls copy(pieces, elems, where they are here) for the slot's cut of each staged cell.
+// Calls copy(pieces, elems, where they are here) for the slot's cut of each staged cell, which
+// enqueues on the stream. Nothing is enqueued before the caller's work on the device is done, so
+// that a slot's memory can be had back soon whatever the caller's stream waits for.
 template <typename Copy>
-Status Execution::each_staged(const std::vector<Place>& cells, Slot& slot, const Copy& copy) const {
+Status Execution::each_staged(const std::vector<Place>& cells, Slot& slot, const Stream& stream,
+                              const Copy& copy) const {
   const Staging& staging = *operands_.staging;
+  Status copied;
   for (const Place& cell : cells) {
-    if (!layout_->in_slots(cell.buffer)) continue;
+    if (!layout_->in_slots(cell.buffer) || !copied.ok()) continue;
     if (!layout_->takes_part(cell.range.size(), slot.cut)) continue;
     const DevicePieces& pieces = cell.buffer == BufferId::kIn ? staging.in : staging.out;
     const ByteSpan here = view(cell, slot).bytes();
     staging.lane->count(here.size());
     slot.awaits_point = true;
-    GW_TRY(copy(pieces, callers_elems(cell, slot), here.data()));
+    copied = copy(pieces, callers_elems(cell, slot), here.data());
   }
-  return {};
+  return await_copies(copied, slot, stream);
 }
 
-// Nothing is enqueued on the device before the caller's work there is done, so that a slot's memory
-// can be had back soon whatever the caller's stream waits for.
 Status Execution::enter(Slot& slot) {
   slot.entered = true;
-  const std::size_t width = size_of(layout_->dtype());
   const Stream stream = operands_.staging->lane->copies().to_host();
-  const Status copied = each_staged(
-      touched(slot).read, slot, [&](const DevicePieces& pieces, Range elems, std::byte* here) {
-        return pieces.copy_out(elems, width, stream.device, here, stream);
-      });
-  return await_copies(copied, slot, stream);
+  const auto copy = [&](const DevicePieces& pieces, Range elems, std::byte* here) {
+    return pieces.copy_out(elems, size_of(layout_->dtype()), stream.device, here, stream);
+  };
+  return each_staged(touched(slot).read, slot, stream, copy);
 }
 
 Status Execution::leave(Slot& slot) {
   slot.left = true;
-  const std::size_t width = size_of(layout_->dtype());
   const Stream stream = operands_.staging->lane->copies().to_device();
-  const Status copied = each_staged(
-      touched(slot).written, slot, [&](const DevicePieces& pieces, Range elems, std::byte* here) {
-        return pieces.copy_in(elems, width, here, stream.device, stream);
-      });
-  return await_copies(copied, slot, stream);
+  const auto copy = [&](const DevicePieces& pieces, Range elems, std::byte* here) {
+    return pieces.copy_in(elems, size_of(layout_->dtype()), here, stream.device, stream);
+  };
+  return each_staged(touched(slot).written, slot, stream, copy);
 }
 
 // Behind all cuts, of which none has anything left to read there.

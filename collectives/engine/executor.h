@@ -112,12 +112,13 @@ class Execution final : public Runnable {
   Status enter(Slot& slot);
   Status leave(Slot& slot);
   Status fill(Slot& slot);
-  Status await_copies(const Status& copied, Slot& slot, const Stream& stream);
-  Status await_point(Slot& slot, const Stream& stream);
+  static Status await_copies(const Status& copied, Slot& slot, const Stream& stream);
+  static Status await_point(Slot& slot, const Stream& stream);
   TouchedCells touched(const Slot& slot) const;
   Range callers_elems(const Place& cell, const Slot& slot) const;
   template <typename Copy>
-  Status each_staged(const std::vector<Place>& cells, Slot& slot, const Copy& copy) const;
+  Status each_staged(const std::vector<Place>& cells, Slot& slot, const Stream& stream,
+                     const Copy& copy) const;
   static bool settled_on_device(Slot& slot);
 
   std::shared_ptr<const Layout> layout_;

@@ -102,16 +102,13 @@ Status lost_outcome(const std::string& where, const std::string& deadline, const
             std::string(kDisagreement) + where + ": " + loss.reason + deadline};
   }
   const std::vector<int> lost = ranks_of(failure.lost);
-  if (!loss.gone) {
-    return {Code::kPeerLost,
-            format("rank %d gave up", loss.rank) + where + ": " + loss.reason + deadline};
-  }
-  if (lost.size() < 2 || std::ranges::find(lost, loss.rank) == lost.end()) {
-    return {Code::kPeerLost,
-            format("rank %d lost", loss.rank) + where + ": " + loss.reason + deadline};
-  }
+  const bool several =
+      loss.gone && lost.size() > 1 && std::ranges::find(lost, loss.rank) != lost.end();
+  const std::string what = several     ? ranks_text(lost) + " lost"
+                           : loss.gone ? format("rank %d lost", loss.rank)
+                                       : format("rank %d gave up", loss.rank);
   return {Code::kPeerLost,
-          ranks_text(lost) + " lost" + where + ": " + reasons_of(failure.lost) + deadline};
+          what + where + ": " + (several ? reasons_of(failure.lost) : loss.reason) + deadline};
 }
 
 }  // namespace
