@@ -287,6 +287,10 @@ void Membership::look_for_losses(Deadline now) {
     return peer.state == State::kLive && !peer.goodbye && peer.suspect_since &&
            now - *peer.suspect_since >= kSuspicion;
   };
+  const auto find_lost = [&](int rank, const std::string& why, LossCause cause) {
+    const bool certain = members_.surely_gone(rank);
+    lose({.rank = rank, .reason = why, .certain = certain, .cause = cause}, self());
+  };
   // The earliest first: a rank that was kept from running may find two ripe at once, and who went
   // because of the other is not to be blamed.
   while (suspects_ > 0) {  // ends: lose() leaves no peer live
@@ -296,11 +300,7 @@ void Membership::look_for_losses(Deadline now) {
       if (!first || *at(rank).suspect_since < *at(*first).suspect_since) first = rank;
     }
     if (!first) break;
-    lose({.rank = *first,
-          .reason = at(*first).reason,
-          .certain = members_.surely_gone(*first),
-          .cause = at(*first).cause},
-         self());
+    find_lost(*first, at(*first).reason, at(*first).cause);
   }
   while (const auto silent = liveness_.silent()) {  // ends: it is forgotten, by lose() too
     const std::string reason =
@@ -310,11 +310,7 @@ void Membership::look_for_losses(Deadline now) {
       suspect(*silent, reason, now, LossCause::kSilence);
       continue;
     }
-    lose({.rank = *silent,
-          .reason = reason,
-          .certain = members_.surely_gone(*silent),
-          .cause = LossCause::kSilence},
-         self());
+    find_lost(*silent, reason, LossCause::kSilence);
   }
 }
 

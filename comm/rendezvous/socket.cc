@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -81,6 +82,18 @@ void Fd::keep_from_children() {
   if (fd_ < 0 || kept_at_ >= 0) return;
   close_in_children(fd_);
   kept_at_ = forks::count.load(std::memory_order_relaxed);
+}
+
+Fd make_waker() { return Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)); }
+
+void wake(const Fd& waker) {
+  const std::uint64_t one = 1;
+  (void)!::write(waker.get(), &one, sizeof one);  // fails only when it is already awake 2^64 times
+}
+
+void take_wake(const Fd& waker) {
+  std::uint64_t count = 0;
+  (void)!::read(waker.get(), &count, sizeof count);
 }
 
 int poll_timeout(Deadline deadline) {

@@ -98,6 +98,11 @@ Moved write_some(int fd, ConstByteSpan from);
 Status write_all(int fd, ConstByteSpan bytes, Deadline deadline);
 Result<std::size_t> read_more(int fd, ByteSpan into, Deadline deadline);
 
+// A descriptor that can be read once wake() has been called, by any thread, until take_wake() is.
+Fd make_waker();
+void wake(const Fd& waker);
+void take_wake(const Fd& waker);
+
 // Milliseconds from now until `deadline` for poll(2): rounded up, 0 when past, at most a day.
 int poll_timeout(Deadline deadline);
 

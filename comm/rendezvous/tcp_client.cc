@@ -1,7 +1,5 @@
 // The asking half of the TCP store.
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -122,7 +120,7 @@ class TcpClient final : public TcpStore {
 
 TcpClient::TcpClient(Fd fd, Channel channel, HostPort where, int rank)
     : fd_(std::move(fd)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wake_(make_waker()),
       channel_(std::move(channel)),
       where_(std::move(where)),
       rank_(rank) {
@@ -169,8 +167,7 @@ Result<Reply> TcpClient::ask(Kind kind, Message message, Deadline deadline) {
   const std::uint32_t id = message.id = ++last_id_;
   open_[id];
   channel_.send(kind, encode(message));
-  const std::uint64_t one = 1;
-  if (pumping_) (void)!::write(wake_.get(), &one, sizeof one);
+  if (pumping_) wake(wake_);
   while (true) {
     if (open_[id]) {
       Reply reply = std::move(*open_[id]);
@@ -210,8 +207,7 @@ void TcpClient::pump(std::unique_lock<std::mutex>& lock, Deadline until) {
   (void)::poll(entries, 2, poll_timeout(until));
   lock.lock();
   pumping_ = false;
-  std::uint64_t count = 0;
-  if (entries[1].revents != 0) (void)!::read(wake_.get(), &count, sizeof count);
+  if (entries[1].revents != 0) take_wake(wake_);
   if (!channel_.outgoing().empty()) {
     const Moved moved = write_some(fd_.get(), channel_.outgoing());
     channel_.consume(moved.bytes);

@@ -4,9 +4,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -27,7 +25,7 @@ Result<std::unique_ptr<TcpServer>> TcpServer::start(Fd listener, std::shared_ptr
   GW_ASSIGN(const int port, local_port(listener.get()));
   listener.keep_from_children();  // a child that lives on would keep the port
   const int flags = ::fcntl(listener.get(), F_GETFL);
-  Fd wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  Fd wake = make_waker();
   if (!wake.valid() || flags < 0 || ::fcntl(listener.get(), F_SETFL, flags | O_NONBLOCK) != 0)
     return Status(Code::kInternal, format("rendezvous server: %s", std::strerror(errno)));
   return std::unique_ptr<TcpServer>(
@@ -55,11 +53,6 @@ TcpServer::~TcpServer() {
   thread_.join();
 }
 
-void TcpServer::wake() {
-  const std::uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof one);  // full means that it is awake already
-}
-
 void TcpServer::loop() {
   std::vector<pollfd> entries;
   while (true) {
@@ -75,8 +68,7 @@ void TcpServer::loop() {
     (void)::poll(entries.data(), entries.size(), poll_timeout(next_deadline(now)));
     now = std::chrono::steady_clock::now();
 
-    std::uint64_t count = 0;
-    if (entries[0].revents != 0) (void)!::read(wake_.get(), &count, sizeof count);
+    if (entries[0].revents != 0) take_wake(wake_);
     for (std::size_t i = 0; i < connections_.size(); ++i)
       if ((entries[i + 2].revents & (POLLIN | POLLHUP | POLLERR)) != 0)
         read_from(*connections_[i], now);

@@ -32,7 +32,7 @@ class TcpServer {
 
   int port() const { return port_; }
   // Any thread: the table has changed.
-  void wake();
+  void wake() const { rendezvous::wake(wake_); }
 
  private:
   struct Connection {

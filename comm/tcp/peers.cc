@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -47,7 +45,7 @@ Peers::~Peers() {
 Status Peers::start(std::uint64_t epoch) {
   poll_ = rendezvous::Fd(::epoll_create1(EPOLL_CLOEXEC));
   if (!poll_.valid()) return failure("epoll_create1");
-  wake_ = rendezvous::Fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  wake_ = rendezvous::make_waker();
   if (!wake_.valid()) return failure("eventfd");
   rebuild(epoch);
   return watch(wake_.get(), 0, Line::kWake, EPOLLIN);
@@ -135,8 +133,7 @@ Status Peers::look(Deadline until) {
     const bool ended = (event.events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0;
     const auto line = static_cast<Line>(event.data.u64 & 0xff);
     if (line == Line::kWake) {
-      std::uint64_t ignored = 0;
-      (void)!::read(wake_.get(), &ignored, sizeof ignored);
+      rendezvous::take_wake(wake_);
       continue;
     }
     if (line == Line::kMeeting) {
@@ -156,11 +153,6 @@ Status Peers::look(Deadline until) {
     }
   }
   return {};
-}
-
-void Peers::wake() const {
-  const std::uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof one);  // fails only when it is already awake 2^64 times
 }
 
 void Peers::cut(int rank) {

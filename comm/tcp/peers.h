@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "comm/membership.h"
@@ -97,7 +96,7 @@ class Peers final : public comm::Membership::Carrier {
   // Learns from the kernel which connections have news; sleeps until one has, wake() or `until`
   // (not at all if that has passed).
   Status look(Deadline until);
-  void wake() const;
+  void wake() const { rendezvous::wake(wake_); }
 
   void send(int rank, const comm::Control& message) override;
   bool connected(int rank) const override { return at(rank).control.is_open(); }

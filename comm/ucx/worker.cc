@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/statvfs.h>
 #include <ucs/config/global_opts.h>
 #include <unistd.h>
@@ -90,7 +89,7 @@ bool has_little_room() { return SharedRoom().little(); }
 
 Result<std::unique_ptr<Worker>> Worker::make(const SettingsOptions& options, Deadline until) {
   std::unique_ptr<Worker> worker(new Worker);
-  worker->wake_ = rendezvous::Fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  worker->wake_ = rendezvous::make_waker();
   if (!worker->wake_.valid()) {
     return Status(Code::kInternal, format("ucx: eventfd: %s", std::strerror(errno)));
   }
@@ -241,16 +240,10 @@ Status Worker::doze(Deadline until, int most_milliseconds) {
   if (poll(fds, 3, timeout) < 0 && errno != EINTR) {
     return Status(Code::kInternal, format("ucx: poll: %s", std::strerror(errno)));
   }
-  std::uint64_t count = 0;
-  if ((fds[2].revents & POLLIN) != 0) (void)!read(wake_.get(), &count, sizeof count);
+  if ((fds[2].revents & POLLIN) != 0) rendezvous::take_wake(wake_);
   (void)progress_control();
   (void)progress();
   return {};
-}
-
-void Worker::wake() const {
-  const std::uint64_t one = 1;
-  (void)!write(wake_.get(), &one, sizeof one);  // fails only when it is already awake 2^64 times
 }
 
 }  // namespace gradwire::ucx

@@ -61,7 +61,7 @@ class Worker {
   // UCX have been known to get lost). With `sending`, at most a millisecond: room in a peer's
   // queue, for sends that wait for it, wakes nobody.
   Status sleep(Deadline until, bool sending);
-  void wake() const;
+  void wake() const { rendezvous::wake(wake_); }
 
  private:
   struct Half {
