@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>

@@ -5,7 +5,6 @@
 #include <limits>
 #include <mutex>
 #include <set>
-#include <utility>
 
 namespace gradwire {
 namespace {

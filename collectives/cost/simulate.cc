@@ -6,7 +6,6 @@
 #include <map>
 #include <queue>
 #include <tuple>
-#include <utility>
 
 #include "base/text.h"
 

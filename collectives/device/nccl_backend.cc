@@ -1,7 +1,6 @@
-#include <utility>
 
-#include "base/text.h"
 #include "collectives/device/nccl_backend.h"
+#include "base/text.h"
 #include "comm/nccl/have_nccl.h"
 
 namespace gradwire {

@@ -13,8 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <span>
-#include <string>
 #include <vector>
 
 #include "device/copy_lane.h"

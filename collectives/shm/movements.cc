@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <span>
 
 #include "collectives/shm/moves.h"
 #include "comm/shm/peer_memory.h"

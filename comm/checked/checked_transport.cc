@@ -3,7 +3,6 @@
 #include <xxhash.h>
 
 #include <bit>
-#include <cstring>
 #include <unordered_map>
 #include <utility>
 

@@ -12,7 +12,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <thread>
 

@@ -3,9 +3,7 @@
 #include <sys/socket.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
-#include <utility>
 
 #include "base/text.h"
 

@@ -1,7 +1,6 @@
 #include "comm/tcp/tickets.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 namespace gradwire::tcp {

@@ -2,9 +2,6 @@
 
 #include <uct/api/uct.h>
 
-#include <algorithm>
-#include <memory>
-
 #include "base/text.h"
 #include "comm/ucx/settings.h"
 #include "comm/ucx/worker.h"

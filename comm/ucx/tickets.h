@@ -15,12 +15,10 @@
 
 #include <ucp/api/ucp.h>
 
-#include <array>
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <set>
-#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
