@@ -664,7 +664,7 @@ bool ShmMessages::stage_next() {
     stage.slots[slot].part = static_cast<std::uint32_t>(begin / LentMessage::kPart);
     stage.slots[slot].full.store(1, std::memory_order_relaxed);
     const std::uint32_t staged = lent.staged.load(std::memory_order_relaxed);
-    lent.stage = stage_;
+    if (staged == 0) lent.stage = stage_;  // once: the reader may be looking
     lent.slots[staged % LentMessage::kSlots] = static_cast<std::uint8_t>(slot);
     lent.staged.store(staged + 1, std::memory_order_release);
     note_written(send->peer);
