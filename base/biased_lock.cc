@@ -56,7 +56,7 @@ void BiasedLock::rebias() {
   last_ = this_thread();
   const Bias* const bias = bias_.load(std::memory_order_relaxed);
   if (bias != nullptr && (bias->thread == last_ || in_a_row_ < kTurnsForBias)) return;
-  // A thread's again, when it had the bias before: it may go back and forth for ever.
+  // A thread's again, when it had the bias before: it may go back and forth without end.
   auto its = std::ranges::find(biases_, last_, [](const auto& each) { return each->thread; });
   if (its == biases_.end()) {
     if (biases_.size() >= kMostBiases) return;

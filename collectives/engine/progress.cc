@@ -41,8 +41,8 @@ constexpr int kLeastInARow = 4;
 // The engine's thread looks this often for work shortly after an operation was started, which saves
 // the callers a system call for each; later it has to be woken.
 constexpr double kShortNap = 0.25e-3;
-// While a waiter drives, which wakes this thread when it leaves: on two processors, looks in vain
-// every quarter of a millisecond cost large operations a tenth of their speed.
+// While a waiter drives, which wakes this thread when it leaves. On two processors, looks every
+// quarter of a millisecond that find nothing cost large operations a tenth of their speed.
 constexpr double kNapBesideWaiter = 4e-3;
 constexpr double kAttentive = 20e-3;
 // An idle transport is driven this often: a query of the ranks waits 0.4 s for answers.

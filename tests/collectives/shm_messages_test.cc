@@ -522,7 +522,7 @@ TEST(ShmMessages, AnEngineIsPutOffByOneThatLooksButNotForEver) {
     });
     const bool goes_on = await([&] { return visits >= kMostVisits - 1 || handed; });
     EXPECT_TRUE(goes_on) << "it waits for the one that looks";
-    // Longer than it takes to be put off for ever.
+    // More visits than may be put off.
     if (!handed) (void)await([&] { return visits >= kMostVisits; }, 0.05);
     put_off = handed ? 0 : visits.load();
     stop_here = false;
