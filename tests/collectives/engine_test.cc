@@ -19,6 +19,7 @@
 #include "collectives/failure/notes.h"
 #include "comm/inproc/inproc_transport.h"
 #include "gradwire/communicator.h"
+#include "tests/support/passing_transport.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire::engine_test {
@@ -260,34 +261,16 @@ TEST(ProgressEngine, AWaitLastsUntilTheEndOfAnEngineThatIsBeingDestroyed) {
 }
 
 // Sleeps as the transport below, and says how long it was to sleep at most.
-class Sleeping final : public Transport {
+class Sleeping final : public PassingTransport {
  public:
   Sleeping(std::unique_ptr<Transport> inner, std::function<void(Deadline until)> sleeps)
-      : inner_(std::move(inner)), sleeps_(std::move(sleeps)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  TransportCaps caps() const override { return inner_->caps(); }
-  TransportStats stats() const override { return inner_->stats(); }
-  std::string describe() const override { return inner_->describe(); }
-  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override {
-    return inner_->post(batch, stream);
-  }
-  Result<int> progress() override { return inner_->progress(); }
-  std::optional<Status> poll(Ticket ticket) override { return inner_->poll(ticket); }
-  std::size_t received(Ticket ticket, std::size_t index) const override {
-    return inner_->received(ticket, index);
-  }
-  void cancel(Ticket ticket) override { inner_->cancel(ticket); }
-  std::optional<LostPeer> lost() const override { return inner_->lost(); }
-  void announce(const LostPeer& loss) override { inner_->announce(loss); }
+      : PassingTransport(std::move(inner)), sleeps_(std::move(sleeps)) {}
   Status wait(Deadline until) override {
     sleeps_(until);
     return inner_->wait(until);
   }
-  void wake() override { inner_->wake(); }
 
  private:
-  std::unique_ptr<Transport> inner_;
   std::function<void(Deadline)> sleeps_;
 };
 

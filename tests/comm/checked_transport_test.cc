@@ -12,6 +12,7 @@
 #include "comm/inproc/inproc_transport.h"
 #include "comm/rendezvous/agree.h"
 #include "tests/support/fails.h"
+#include "tests/support/passing_transport.h"
 
 namespace gradwire::checked_transport_test {
 namespace {
@@ -21,15 +22,10 @@ using Bytes = std::vector<std::byte>;
 using Fault = std::function<void(std::vector<Transfer>& received)>;
 
 // Passes everything on; what a batch has received goes through `fault` before it is reported.
-class FaultyTransport final : public Transport {
+class FaultyTransport final : public PassingTransport {
  public:
   FaultyTransport(std::unique_ptr<Transport> inner, Fault fault)
-      : inner_(std::move(inner)), fault_(std::move(fault)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  TransportCaps caps() const override { return inner_->caps(); }
-  TransportStats stats() const override { return inner_->stats(); }
-  std::string describe() const override { return inner_->describe(); }
+      : PassingTransport(std::move(inner)), fault_(std::move(fault)) {}
   Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override {
     GW_ASSIGN(const Ticket ticket, inner_->post(batch, stream));
     for (const Transfer& transfer : batch) {
@@ -37,23 +33,13 @@ class FaultyTransport final : public Transport {
     }
     return ticket;
   }
-  Result<int> progress() override { return inner_->progress(); }
   std::optional<Status> poll(Ticket ticket) override {
     auto outcome = inner_->poll(ticket);
     if (outcome && outcome->ok()) fault_(receives_[ticket]);
     return outcome;
   }
-  std::size_t received(Ticket ticket, std::size_t index) const override {
-    return inner_->received(ticket, index);
-  }
-  void cancel(Ticket ticket) override { inner_->cancel(ticket); }
-  std::optional<LostPeer> lost() const override { return inner_->lost(); }
-  void announce(const LostPeer& loss) override { inner_->announce(loss); }
-  Status wait(Deadline until) override { return inner_->wait(until); }
-  void wake() override { inner_->wake(); }
 
  private:
-  std::unique_ptr<Transport> inner_;
   Fault fault_;
   std::map<Ticket, std::vector<Transfer>> receives_;
 };

@@ -8,35 +8,18 @@
 
 #include "base/elements.h"
 #include "collectives/failure/notes.h"
+#include "tests/support/passing_transport.h"
 #include "tests/support/process_ranks.h"
 
 namespace gradwire::laws {
 namespace {
 
 // Ends its rank at a point of shrinking; else as the transport below.
-class Ending final : public Transport {
+class Ending final : public PassingTransport {
  public:
   Ending(std::unique_ptr<Transport> inner, Point point, std::function<void(Transport&)> end)
-      : inner_(std::move(inner)), point_(point), end_(std::move(end)) {}
+      : PassingTransport(std::move(inner)), point_(point), end_(std::move(end)) {}
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  TransportCaps caps() const override { return inner_->caps(); }
-  TransportStats stats() const override { return inner_->stats(); }
-  std::string describe() const override { return inner_->describe(); }
-  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override {
-    return inner_->post(batch, stream);
-  }
-  Result<int> progress() override { return inner_->progress(); }
-  std::optional<Status> poll(Ticket ticket) override { return inner_->poll(ticket); }
-  std::size_t received(Ticket ticket, std::size_t index) const override {
-    return inner_->received(ticket, index);
-  }
-  void cancel(Ticket ticket) override { inner_->cancel(ticket); }
-  std::optional<LostPeer> lost() const override { return inner_->lost(); }
-  void announce(const LostPeer& loss) override { inner_->announce(loss); }
-  Status wait(Deadline until) override { return inner_->wait(until); }
-  void wake() override { inner_->wake(); }
   std::vector<Note> take_notes() override { return inner_->take_notes(); }
   std::vector<LostPeer> all_lost() const override { return inner_->all_lost(); }
   bool sever() override { return inner_->sever(); }
@@ -61,7 +44,6 @@ class Ending final : public Transport {
   void end_at(Point point) {
     if (point == point_ && !std::exchange(ended_, true)) end_(*inner_);
   }
-  std::unique_ptr<Transport> inner_;
   Point point_;
   std::function<void(Transport&)> end_;
   bool ended_ = false;
