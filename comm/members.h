@@ -45,8 +45,16 @@ class Members {
   std::uint32_t version() const { return version_; }
   // The next version: `survivors` have agreed on it.
   void advance(std::span<const int> survivors, std::uint32_t version);
-  // 7 bits that tell messages of this version from those of others, and of other jobs.
-  std::uint8_t epoch() const { return static_cast<std::uint8_t>((epoch_ + version_) & 0x7f); }
+  // 7 bits that tell messages of this version from those of others, and of other jobs. They go
+  // round: after 127 comes 0.
+  std::uint8_t epoch() const { return epoch_of(version_); }
+  std::uint8_t next_epoch() const { return epoch_of(version_ + 1); }
+  // Whether `epoch` is of a version that comes after that of `than`, of which no more than 63 lie
+  // between.
+  static bool is_later(std::uint64_t epoch, std::uint64_t than) {
+    const std::uint64_t ahead = (epoch - than) & kEpochs;
+    return ahead > 0 && ahead <= kEpochs / 2;
+  }
   // Those of version 0, for what goes on over all versions.
   std::uint8_t job_epoch() const { return epoch_; }
 
@@ -56,6 +64,12 @@ class Members {
   bool is_crowded() const;
 
  private:
+  static constexpr std::uint64_t kEpochs = 0x7f;
+
+  std::uint8_t epoch_of(std::uint32_t version) const {
+    return static_cast<std::uint8_t>((epoch_ + version) & kEpochs);
+  }
+
   int self_;
   std::vector<Member> all_;
   std::uint8_t epoch_;

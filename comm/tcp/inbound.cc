@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "comm/members.h"
 
 namespace gradwire::tcp {
 namespace {
@@ -142,14 +143,13 @@ bool Inbound::begin(std::vector<Op*>& done, Deadline now) {
   const std::uint64_t tag = header_->tag & kTagBits;
   const bool announces = (header_->bytes & kAnnounces) != 0;
   const auto bytes = announces ? 0 : static_cast<std::size_t>(header_->bytes);
-  const auto ahead =
-      static_cast<std::uint8_t>((header_->tag >> kEpochShift) - (prefix_ >> kEpochShift));
-  if (ahead > 0 && ahead < 128) {  // the peer has been rebuilt already
+  const std::uint64_t epoch = header_->tag >> kEpochShift, own = prefix_ >> kEpochShift;
+  if (comm::Members::is_later(epoch, own)) {  // the peer has been rebuilt already
     paused_ = true;
     return false;
   }
   // A receive of announced data may have been withdrawn since it asked.
-  const bool unwanted = ahead != 0 || (comm::is_announced_tag(tag) && !waiting_.has(tag));
+  const bool unwanted = epoch != own || (comm::is_announced_tag(tag) && !waiting_.has(tag));
   if (announces || unwanted) {
     if (!unwanted) begin_announced(tag, done);
     target_ = Target::kNowhere;

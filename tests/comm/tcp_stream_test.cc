@@ -231,6 +231,25 @@ TEST_F(TcpStream, MessagesOfALaterGenerationWaitForIt) {
   EXPECT_EQ(again, early);
 }
 
+// Epochs have 7 bits: the one after the last is the first again.
+TEST_F(TcpStream, TheFirstEpochIsLaterThanTheLast) {
+  constexpr std::uint64_t kRank = std::uint64_t{1} << 40;
+  constexpr std::uint64_t kLast = std::uint64_t{0x7f} << 56 | kRank;
+  Bytes stale = pattern(3'000, 1), early = pattern(3'000, 2), in(3'000);
+  out_.rebuild(kLast);
+  in_.rebuild(kLast);
+  send(1, stale);
+  out_.rebuild(kRank);
+  send(1, early);
+  move();
+  EXPECT_FALSE(in_.runnable());
+  in_.rebuild(kRank);
+  const Op& after = receive(1, in);
+  move();
+  EXPECT_TRUE(is_done(after));
+  EXPECT_EQ(in, early);
+}
+
 // The connection itself is of this job (greeting.h), so the top byte only tells generations apart.
 TEST_F(TcpStream, FramesOfAnotherRankAreCorrupt) {
   for (const Header& header :

@@ -267,6 +267,27 @@ TEST_P(TransportLaws, ARebuildForgetsWhatWaited) {
   });
 }
 
+// As many versions of the members as it takes for what tells them apart to come round; the one rank
+// has often begun the next version, and sends, while the other has not left the last.
+TEST_P(TransportLaws, RebuildsGoOnWithoutEnd) {
+  on_ranks(2, [](std::unique_ptr<Transport> transport) {
+    ASSERT_TRUE(transport->caps().notes);
+    const int peer = 1 - transport->rank();
+    for (std::uint32_t generation = 1; generation <= 140; ++generation) {
+      if (static_cast<int>(generation % 2) == transport->rank()) {
+        const Deadline late = deadline_in(0.001);
+        while (std::chrono::steady_clock::now() < late) ASSERT_TRUE(transport->wait(late).ok());
+      }
+      ASSERT_EQ(transport->rebuild(std::vector{0, 1}, generation, soon()).message(), "ok");
+      Bytes out = pattern(5000, generation), in(5000);
+      const Status both =
+          exchange(*transport, {send(peer, tag(1), out), recv(peer, tag(1), in)}, soon());
+      ASSERT_EQ(both.message(), "ok") << generation;
+      ASSERT_TRUE(in == out) << generation;
+    }
+  });
+}
+
 // Ranks that are made while this lives may run on one processor, the same for all.
 class OneProcessor {
  public:
