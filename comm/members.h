@@ -47,8 +47,8 @@ class Members {
   void advance(std::span<const int> survivors, std::uint32_t version);
   // 7 bits that tell messages of this version from those of others, and of other jobs. They go
   // round: after 127 comes 0.
-  std::uint8_t epoch() const { return epoch_of(version_); }
-  std::uint8_t next_epoch() const { return epoch_of(version_ + 1); }
+  std::uint8_t epoch() const { return epoch_at(version_); }
+  std::uint8_t next_epoch() const { return epoch_at(version_ + 1); }
   // Whether `epoch` is of a version that comes after that of `than`, of which no more than 63 lie
   // between.
   static bool is_later(std::uint64_t epoch, std::uint64_t than) {
@@ -66,7 +66,7 @@ class Members {
  private:
   static constexpr std::uint64_t kEpochs = 0x7f;
 
-  std::uint8_t epoch_of(std::uint32_t version) const {
+  std::uint8_t epoch_at(std::uint32_t version) const {
     return static_cast<std::uint8_t>((epoch_ + version) & kEpochs);
   }
 
