@@ -27,9 +27,6 @@ bool WorkState::wait(std::optional<Deadline> until) const {
   return done();
 }
 
-Work::Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
-Work::Work(Work&&) noexcept = default;
-
 Work& Work::operator=(Work&& other) noexcept {
   if (this != &other) {
     finish();
@@ -37,8 +34,6 @@ Work& Work::operator=(Work&& other) noexcept {
   }
   return *this;
 }
-
-Work::~Work() { finish(); }
 
 // A moved-from Work has nothing to end, and one without a state has ended well.
 void Work::finish() {

@@ -25,10 +25,10 @@ class WorkState {
  public:
   // `operations` of that engine. The engine may go first: it ends its operations before.
   explicit WorkState(std::weak_ptr<ProgressEngine> engine, std::size_t operations = 1)
-      : engine_(std::move(engine)),
-        open_(operations),
+      : open_(operations),
         done_(operations == 0),
-        told_(operations == 0 ? Told::kEnded : Told::kNobody) {}
+        told_(operations == 0 ? Told::kEnded : Told::kNobody),
+        engine_(std::move(engine)) {}
 
   bool done() const { return done_.load(std::memory_order_acquire); }
   // Requires done().
@@ -99,15 +99,16 @@ class WorkState {
     then();
   }
 
+  // What every operation touches comes first, in one cache line.
+  std::atomic<std::size_t> open_;
+  std::atomic<bool> done_;
+  std::atomic<bool> failed_{false};
+  std::atomic<Told> told_;
+  std::atomic<int> source_{-1};
   const ForkMark mark_;
+  Status status_;
   std::weak_ptr<ProgressEngine> engine_;
   std::weak_ptr<QuickWork> quick_;
-  Status status_;
-  std::atomic<std::size_t> open_;
-  std::atomic<bool> failed_{false};
-  std::atomic<bool> done_;
-  std::atomic<int> source_{-1};
-  std::atomic<Told> told_;
   std::function<void()> then_;
   Hold hold_;
 };

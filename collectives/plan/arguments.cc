@@ -331,10 +331,30 @@ Result<Extent> check_call(const OpCall& call, const OpOptions& options, int rank
   return extent;
 }
 
+namespace {
+
+// Its operand as it stands: a copy waits until all that the caller wrote is in the cache.
+template <typename Byte>
+bool check_message(CheckedCall& checked, const BasicTensorView<Byte>& operand, int rank, int size) {
+  const OpCall& call = checked.call;
+  const OpOptions& options = checked.options;
+  const std::int64_t elems = operand.elems();
+  checked.extent.agreed = elems;
+  checked.extent.dtype = operand.dtype();
+  (call.kind == OpKind::kSend ? checked.extent.in : checked.extent.out) = elems;
+  return options.factor == 1 && options.stream.device == Device{} && operand.device() == Device{} &&
+         elems >= 0 && elems <= kMostElems && call.peer >= 0 && call.peer < size &&
+         call.peer != rank && call.tag >= 0 && call.tag <= kMostTag;
+}
+
+}  // namespace
+
 // Of tensors on the host: messages, an all_reduce in place, and what only moves. The other checks
 // take as long as a fifth of a small operation in shared memory, and longer than a message.
 bool check_quickly(CheckedCall& checked, int rank, int size) {
   const OpCall& call = checked.call;
+  if (call.kind == OpKind::kSend) return check_message(checked, call.in, rank, size);
+  if (call.kind == OpKind::kRecv) return check_message(checked, call.out, rank, size);
   const OpOptions& options = checked.options;
   const ConstTensorView in = call.in;
   const ConstTensorView out(call.out);
@@ -351,13 +371,6 @@ bool check_quickly(CheckedCall& checked, int rank, int size) {
   const bool in_place = in.data() == out.data() && sent == received;
   const bool peers = call.peer >= 0 && call.peer < size;
   switch (call.kind) {
-    case OpKind::kSend:
-    case OpKind::kRecv: {
-      const bool receives = call.kind == OpKind::kRecv;
-      (receives ? extent.out : extent.in) = extent.agreed = receives ? received : sent;
-      if (!receives) extent.dtype = in.dtype();
-      return peers && call.peer != rank && call.tag >= 0 && call.tag <= kMostTag;
-    }
     case OpKind::kAllReduce:
       extent.in = extent.out = extent.agreed = extent.shared = sent;
       return matching && in_place && call.op != ReduceOp::kMean && call.op != ReduceOp::kPreMulSum;

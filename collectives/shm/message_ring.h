@@ -1,11 +1,12 @@
 // Messages from one rank of a host to another, through memory that both have. One side writes, the
-// other reads; both look at the entry itself, whose first word says that it is there, so that a
-// short message moves one cache line.
+// other reads; both look at the entry itself, whose first word says that it is there. What a line
+// of the cache costs on its way from core to core is most of what a short message costs, so that
+// two of the shortest share one.
 //
-//   entry = head payload, on cache lines of its own, not across the end
+//   entry = head payload, in multiples of kUnit, not across the end
 //
 // A payload of kMostInline bytes at most may be in the entry. A longer one stays where it is, and
-// the entry says where it is, and where both sides write how far they are (lent_message.h).
+// the entry says where it is, and where both sides write how far they are (Lent).
 #pragma once
 
 #include <atomic>
@@ -23,16 +24,21 @@ struct MessageRing {
   static constexpr std::size_t kBytes = 512 << 10;
   static constexpr std::size_t kMostInline = 32 << 10;
   static constexpr std::size_t kLine = 64;
+  static constexpr std::size_t kUnit = 32;
 
   enum class Kind : std::uint8_t { kInline, kInArena, kInProcess, kSkip };
   struct Head {
-    std::atomic<std::uint64_t> there;  // where it begins, plus 1, once it is there
-    std::uint64_t bytes;               // of the message
-    std::uint64_t place;  // of a longer one: an offset in the arena, or where it is in its process
-    std::uint64_t lent;   // of a longer one: the arena's offset of its LentMessage
+    std::atomic<std::uint32_t> there;  // 1 once it is there
     std::int32_t tag;
+    std::uint32_t payload;  // bytes
     std::uint8_t dtype;
     Kind kind;
+  };
+  // The payload of a longer message's entry.
+  struct Lent {
+    std::uint64_t bytes = 0;  // of the message
+    std::uint64_t place = 0;  // an offset in the arena, or where it is in its process
+    std::uint64_t words = 0;  // the arena's offset of its LentMessage (lent_message.h)
   };
 
   alignas(kLine) std::atomic<std::uint64_t> read;  // bytes of entries
@@ -42,25 +48,28 @@ struct MessageRing {
 
   Head& at(std::uint64_t begin) { return *reinterpret_cast<Head*>(entries + begin % kBytes); }
   static std::byte* payload(Head& head) { return reinterpret_cast<std::byte*>(&head + 1); }
+  // Of what payload() of an entry that is not kInline holds.
+  static Lent lent(Head& head) {
+    Lent lent;
+    std::memcpy(&lent, payload(head), sizeof lent);
+    return lent;
+  }
   static std::uint64_t to_end(std::uint64_t begin) { return kBytes - begin % kBytes; }
   // Bytes of an entry.
-  static std::uint64_t size_with(std::size_t inline_bytes) {
-    return (sizeof(Head) + inline_bytes + kLine - 1) / kLine * kLine;
+  static std::uint64_t size_with(std::size_t payload) {
+    return (sizeof(Head) + payload + kUnit - 1) / kUnit * kUnit;
   }
 };
-static_assert(sizeof(MessageRing::Head) == 40 && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(sizeof(MessageRing::Head) == 16 && std::atomic<std::uint64_t>::is_always_lock_free);
 
 class MessageWriter {
  public:
-  // What an entry says. data: of a kInline message; null of others.
+  // What an entry says. data: its payload: the message, or of a longer one a MessageRing::Lent.
   struct Entry {
     int tag = 0;
     DType dtype = DType::kU8;
-    std::size_t bytes = 0;
-    const std::byte* data = nullptr;
     MessageRing::Kind kind = MessageRing::Kind::kInline;
-    std::uint64_t place = 0;
-    std::uint64_t lent = 0;
+    ConstByteSpan data = {};
   };
 
   MessageRing* ring = nullptr;
@@ -68,7 +77,7 @@ class MessageWriter {
   // False where there is no room now.
   bool write(const Entry& entry) {
     go_back();
-    const std::uint64_t size = MessageRing::size_with(entry.data == nullptr ? 0 : entry.bytes);
+    const std::uint64_t size = MessageRing::size_with(entry.data.size());
     const std::uint64_t to_end = MessageRing::to_end(next_);
     if (!has_room(size > to_end ? to_end + size : size)) return false;
     if (size > to_end) put(to_end, {.kind = MessageRing::Kind::kSkip});
@@ -97,9 +106,9 @@ class MessageWriter {
       put(to_end, {.kind = MessageRing::Kind::kSkip});
     stretch_ = next_ / kStretch;
   }
-  // With a line more, for the head of the next entry, which must not look as if it were there.
+  // With a unit more, for the head of the next entry, which must not look as if it were there.
   bool has_room(std::uint64_t bytes) {
-    constexpr std::uint64_t kMost = MessageRing::kBytes - MessageRing::kLine;
+    constexpr std::uint64_t kMost = MessageRing::kBytes - MessageRing::kUnit;
     if (next_ + bytes - read_ <= kMost) return true;
     read_ = ring->read.load(std::memory_order_acquire);
     if (next_ + bytes - read_ <= kMost) return true;
@@ -109,16 +118,14 @@ class MessageWriter {
   void put(std::uint64_t size, const Entry& entry) {
     ring->at(next_ + size).there.store(0, std::memory_order_relaxed);
     MessageRing::Head& head = ring->at(next_);
-    head.bytes = entry.bytes;
-    head.place = entry.place;
-    head.lent = entry.lent;
     head.tag = entry.tag;
+    head.payload = static_cast<std::uint32_t>(entry.data.size());
     head.dtype = static_cast<std::uint8_t>(entry.dtype);
     head.kind = entry.kind;
-    if (entry.data != nullptr && entry.bytes > 0) {
-      std::memcpy(MessageRing::payload(head), entry.data, entry.bytes);
+    if (!entry.data.empty()) {
+      std::memcpy(MessageRing::payload(head), entry.data.data(), entry.data.size());
     }
-    head.there.store(next_ + 1, std::memory_order_release);
+    head.there.store(1, std::memory_order_release);
     next_ += size;
   }
 
@@ -137,7 +144,7 @@ class MessageReader {
   MessageRing::Head* peek() {
     while (true) {
       MessageRing::Head& head = ring->at(next_);
-      if (head.there.load(std::memory_order_acquire) != next_ + 1) return nullptr;
+      if (head.there.load(std::memory_order_acquire) == 0) return nullptr;
       if (head.kind != MessageRing::Kind::kSkip) return &head;
       next_ += MessageRing::to_end(next_);
       ring->read.store(next_, std::memory_order_release);
@@ -146,8 +153,7 @@ class MessageReader {
   // Requires what peek() has returned, of which nothing is used any more. True where the writer is
   // to be rung: it was seen to be short of room, or much has become free and it may have been.
   bool pop(const MessageRing::Head& head) {
-    const std::size_t payload = head.kind == MessageRing::Kind::kInline ? head.bytes : 0;
-    const std::uint64_t before = std::exchange(next_, next_ + MessageRing::size_with(payload));
+    const std::uint64_t before = std::exchange(next_, next_ + MessageRing::size_with(head.payload));
     ring->read.store(next_, std::memory_order_release);
     constexpr std::uint64_t kMuch = MessageRing::kBytes / 8;
     if (ring->short_of_room.load(std::memory_order_relaxed) == 0) {

@@ -271,10 +271,7 @@ bool ShmMessages::send_at_once(const CheckedCall& call) {
   const ConstByteSpan data = call.call.in.bytes();
   Peer& to = peer(call.call.peer);
   if (data.size() > MessageRing::kMostInline || to.unsent > 0 || to.out.has_untaken(kMostUntaken) ||
-      !to.out.write({.tag = call.call.tag,
-                     .dtype = call.extent.dtype,
-                     .bytes = data.size(),
-                     .data = data.data()})) {
+      !to.out.write({.tag = call.call.tag, .dtype = call.extent.dtype, .data = data})) {
     return false;
   }
   note_written(call.call.peer);
@@ -291,7 +288,7 @@ bool ShmMessages::take_at_once(const CheckedCall& call) {
   MessageRing::Head* head = its.in.peek();
   const ByteSpan out = call.call.out.bytes();
   if (head == nullptr || head->tag != call.call.tag || head->kind != Kind::kInline ||
-      head->dtype != static_cast<std::uint8_t>(call.extent.dtype) || head->bytes != out.size()) {
+      head->dtype != static_cast<std::uint8_t>(call.extent.dtype) || head->payload != out.size()) {
     return false;
   }
   if (!out.empty()) std::memcpy(out.data(), MessageRing::payload(*head), out.size());
@@ -412,11 +409,9 @@ bool ShmMessages::drain(int from) {
     MessageRing::Head* head = its.in.peek();
     if (head == nullptr) break;
     moved = true;
-    const Arrived message{.kind = head->kind,
-                          .bytes = head->bytes,
-                          .place = head->place,
-                          .lent = head->lent,
-                          .data = MessageRing::payload(*head)};
+    Arrived message{
+        .kind = head->kind, .lent = {.bytes = head->payload}, .data = MessageRing::payload(*head)};
+    if (head->kind != Kind::kInline) message.lent = MessageRing::lent(*head);
     const auto receive = std::ranges::find_if(receives_, [&](const Open* one) {
       return one->matches(from, head->tag) && static_cast<std::uint8_t>(one->dtype) == head->dtype;
     });
@@ -433,8 +428,8 @@ bool ShmMessages::drain(int from) {
 void ShmMessages::keep(int from, const MessageRing::Head& head, const Arrived& message) {
   Early early{.tag = head.tag, .dtype = head.dtype, .message = message, .data = nullptr};
   if (message.kind == Kind::kInline) {
-    early.data = std::make_unique_for_overwrite<std::byte[]>(message.bytes);
-    std::memcpy(early.data.get(), message.data, message.bytes);
+    early.data = std::make_unique_for_overwrite<std::byte[]>(message.lent.bytes);
+    std::memcpy(early.data.get(), message.data, message.lent.bytes);
     early.message.data = early.data.get();
   }
   peer(from).early.push_back(std::move(early));
@@ -447,20 +442,20 @@ void ShmMessages::meet(Open& receive, int from, const Arrived& message) {
   unpost(receive);
   receive.source = from;
   if (receive.peer == kAnySource) receive.work().set_source(from);
-  if (message.kind == Kind::kInline) peer(from).in.take(message.bytes);
-  if (message.bytes != receive.bytes) {
+  if (message.kind == Kind::kInline) peer(from).in.take(message.lent.bytes);
+  if (message.lent.bytes != receive.bytes) {
     receive.failure =
         Status(Code::kRankMismatch, format("rank %d sent %zu bytes (expected %zu)", job_rank(from),
-                                           message.bytes, receive.bytes));
+                                           message.lent.bytes, receive.bytes));
     return;
   }
   if (message.kind == Kind::kInline) {
-    if (message.bytes > 0) std::memcpy(receive.out, message.data, message.bytes);
+    if (message.lent.bytes > 0) std::memcpy(receive.out, message.data, message.lent.bytes);
     return end(receive);
   }
   receive.from = message.kind;
-  receive.place = message.place;
-  receive.lent = message.lent;
+  receive.place = message.lent.place;
+  receive.lent = message.lent.words;
   receive.copied = 0;
   receive.taken = receive.pulled = receive.wanted = 0;
   receive.copying = true;
@@ -615,8 +610,7 @@ bool ShmMessages::push_sends() {
 // As it is, where there is room for that; else lent.
 bool ShmMessages::write(Open& send) {
   MessageWriter& out = peer(send.peer).out;
-  MessageWriter::Entry entry{
-      .tag = send.tag, .dtype = send.dtype, .bytes = send.bytes, .data = send.in};
+  MessageWriter::Entry entry{.tag = send.tag, .dtype = send.dtype, .data = {send.in, send.bytes}};
   const bool is_short = send.bytes <= MessageRing::kMostInline && !out.has_untaken(kMostUntaken);
   bool written = is_short && out.write(entry);
   if (!written && (!is_short || send.bytes > kMostWaiting)) {
@@ -626,10 +620,12 @@ bool ShmMessages::write(Open& send) {
       return false;
     }
     const auto offset = boards_->arena().offset_of(send.in, send.bytes);
-    entry.data = nullptr;
+    const MessageRing::Lent its{
+        .bytes = send.bytes,
+        .place = offset ? *offset : reinterpret_cast<std::uintptr_t>(send.in),
+        .words = send.lent = lent.value()};
+    entry.data = std::as_bytes(std::span(&its, 1));
     entry.kind = send.from = offset ? Kind::kInArena : Kind::kInProcess;
-    entry.place = offset ? *offset : reinterpret_cast<std::uintptr_t>(send.in);
-    entry.lent = send.lent = lent.value();
     send.all_claimed = false;
     written = send.in_ring = out.write(entry);
     if (!written) lent_.push_back(send.lent);

@@ -78,9 +78,7 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   // What a ring says of a message; data: of a short one.
   struct Arrived {
     MessageRing::Kind kind;
-    std::size_t bytes;
-    std::uint64_t place;
-    std::uint64_t lent;
+    MessageRing::Lent lent;  // its bytes; all else of a longer one
     const std::byte* data;
   };
   // A message that has come before its receive.

@@ -21,12 +21,14 @@ class WorkState;  // internal: shared by the caller and the progress thread
 class [[nodiscard]] Work {
  public:
   // For implementations of Communicator. A null state stands for an operation that is done.
-  explicit Work(std::shared_ptr<WorkState> state);
-  Work(Work&&) noexcept;
+  explicit Work(std::shared_ptr<WorkState> state) : state_(std::move(state)) {}
+  Work(Work&&) noexcept = default;
   // Cancels and waits for the operation that this Work held, then takes over the other's.
   Work& operator=(Work&& other) noexcept;
   // cancel() and wait(), unless the operation is done.
-  ~Work();
+  ~Work() {
+    if (state_ != nullptr) finish();
+  }
 
   // True once the operation has ended, with success or an error. Does not block.
   bool done() const;
