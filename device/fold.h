@@ -16,10 +16,10 @@ enum class Stores : std::uint8_t {
 };
 
 // target_k[i] = source_0[i] op source_1[i] op ..., a left fold in the order of the sources, for
-// every target. f16 and bf16 are combined in f32 and rounded once, at the end; kMean multiplies the
-// sum by 1 / sources before that. A source may be a target (the same bytes), else nothing overlaps.
-// Lines of such a source are fetched to be written.
-// Host memory, any alignment; at least one source. Nothing is checked; kPreMulSum is a sum.
+// every target, as ReduceOp says. f16 and bf16 are combined in f32 and rounded once, at the end;
+// kMean multiplies the sum by 1 / sources before that. A source may be a target (the same bytes),
+// else nothing overlaps. Lines of such a source are fetched to be written. Host memory, any
+// alignment; at least one source. Nothing is checked; kPreMulSum is a sum.
 void fold(ReduceOp op, DType dtype, std::span<const std::byte* const> sources,
           std::span<std::byte* const> targets, std::int64_t elems, Stores stores);
 

@@ -13,6 +13,7 @@
 #endif
 
 #include "base/small_floats.h"
+#include "device/combine.h"
 
 namespace gradwire {
 namespace {
@@ -83,26 +84,20 @@ struct Brain {
   static std::uint16_t narrow(float value) { return bf16_from_float(value); }
 };
 
+template <typename Element, typename Combine>
+void combine_by(typename Element::Combined* __restrict sum,
+                const typename Element::Kept* __restrict from, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] = Combine{}(sum[i], Element::widen(from[i]));
+}
+
 template <typename Element>
-void combine(ReduceOp op, typename Element::Combined* __restrict sum,
-             const typename Element::Kept* __restrict from, std::int64_t count) {
-  using Combined = typename Element::Combined;
+void combine_block(ReduceOp op, typename Element::Combined* sum, const typename Element::Kept* from,
+                   std::int64_t count) {
   switch (op) {
-    case ReduceOp::kMax:
-      for (std::int64_t i = 0; i < count; ++i) sum[i] = std::max(sum[i], Element::widen(from[i]));
-      return;
-    case ReduceOp::kMin:
-      for (std::int64_t i = 0; i < count; ++i) sum[i] = std::min(sum[i], Element::widen(from[i]));
-      return;
-    case ReduceOp::kProduct:
-      for (std::int64_t i = 0; i < count; ++i) {
-        sum[i] = static_cast<Combined>(sum[i] * Element::widen(from[i]));
-      }
-      return;
-    default:
-      for (std::int64_t i = 0; i < count; ++i) {
-        sum[i] = static_cast<Combined>(sum[i] + Element::widen(from[i]));
-      }
+    case ReduceOp::kMax: return combine_by<Element, combine::Larger>(sum, from, count);
+    case ReduceOp::kMin: return combine_by<Element, combine::Smaller>(sum, from, count);
+    case ReduceOp::kProduct: return combine_by<Element, combine::Multiply>(sum, from, count);
+    default: return combine_by<Element, combine::Add>(sum, from, count);
   }
 }
 
@@ -125,16 +120,30 @@ struct Multiply {
     product = product * next;
   }
 };
+// As combine::Larger and combine::Smaller have it, but that a NaN keeps its payload: a comparison
+// with one takes the second operand, so the first has to be put back where it is one.
+template <typename V>
+using BitsOf = decltype(V{} == V{});
 struct TakeLarger {
   template <typename V>
   static void into(V& most, const V& next) {
-    most = most < next ? next : most;
+    const V larger = most > next ? most : next;
+    // Of 0 and -0 the bits of both are 0.
+    const V equal =
+        reinterpret_cast<V>(reinterpret_cast<BitsOf<V>>(most) & reinterpret_cast<BitsOf<V>>(next));
+    const V number = most == next ? equal : larger;
+    most = most != most ? most : number;
   }
 };
 struct TakeSmaller {
   template <typename V>
   static void into(V& least, const V& next) {
-    least = next < least ? next : least;
+    const V smaller = least < next ? least : next;
+    // Of 0 and -0 the bits of either are -0.
+    const V equal =
+        reinterpret_cast<V>(reinterpret_cast<BitsOf<V>>(least) | reinterpret_cast<BitsOf<V>>(next));
+    const V number = least == next ? equal : smaller;
+    least = least != least ? least : number;
   }
 };
 
@@ -239,7 +248,7 @@ void fold_type(ReduceOp op, std::span<const std::byte* const> sources,
     const auto* first = reinterpret_cast<const Kept*>(sources[0] + offset);
     for (std::int64_t i = 0; i < count; ++i) sum[i] = Element::widen(first[i]);
     for (const std::byte* source : sources.subspan(1)) {
-      combine<Element>(op, sum, reinterpret_cast<const Kept*>(source + offset), count);
+      combine_block<Element>(op, sum, reinterpret_cast<const Kept*>(source + offset), count);
     }
     if (scaled) {
       for (std::int64_t i = 0; i < count; ++i) sum[i] = static_cast<Combined>(sum[i] * factor);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "tests/reference/collectives_reference.h"
@@ -87,6 +90,63 @@ TEST(Fold, EveryTypeEqualsTheScalarFold) {
   check_type<DType::kI32>();
   check_type<DType::kI8>();
   check_type<DType::kU8>();
+}
+
+// Three sources that have `values` by turns, so that each value is in each source and next to each
+// other one; the sources' lengths are whole stripes and a rest.
+template <DType kType>
+void check_extremes(ReduceOp op, Stores stores) {
+  using E = reference::Element<kType>;
+  using Computed = typename E::Computed;
+  using Limits = std::numeric_limits<Computed>;
+  const std::array values{Limits::quiet_NaN(), -Limits::quiet_NaN(), Computed{0}, -Computed{0},
+                          Limits::infinity(),  -Limits::infinity(),  Computed{1}};
+  constexpr std::int64_t kElems = 7 * 7 * 7;
+  const auto value_of = [&](int source, std::int64_t i) {
+    for (int s = 0; s < source; ++s) i /= 7;
+    return values[static_cast<std::size_t>(i % 7)];
+  };
+  std::array<std::vector<typename E::Stored>, 4> memory;
+  for (int s = 0; s < 3; ++s) {
+    for (std::int64_t i = 0; i < kElems; ++i) {
+      memory[static_cast<std::size_t>(s)].push_back(E::narrow(value_of(s, i)));
+    }
+  }
+  memory[3].resize(kElems);
+  std::vector<const std::byte*> from;
+  for (int s = 0; s < 3; ++s) {
+    from.push_back(reinterpret_cast<const std::byte*>(memory[static_cast<std::size_t>(s)].data()));
+  }
+  std::byte* const to[] = {reinterpret_cast<std::byte*>(memory[3].data())};
+  fold(op, kType, from, to, kElems, stores);
+  finish_stores();
+  const auto below = [](Computed a, Computed b) {
+    return a < b || (a == b && std::signbit(a) && !std::signbit(b));
+  };
+  for (std::int64_t i = 0; i < kElems; ++i) {
+    Computed want = value_of(0, i);
+    for (int s = 1; s < 3; ++s) {
+      const Computed next = value_of(s, i);
+      const bool better = op == ReduceOp::kMax ? below(want, next) : below(next, want);
+      if (!std::isnan(want) && (std::isnan(next) || better)) want = next;
+    }
+    const Computed got = E::widen(memory[3][static_cast<std::size_t>(i)]);
+    const bool same = got == want && std::signbit(got) == std::signbit(want);
+    EXPECT_TRUE(std::isnan(want) ? std::isnan(got) : same)
+        << to_string(kType) << " op " << static_cast<int>(op) << ", element " << i << ": " << got
+        << ", not " << want;
+  }
+}
+
+TEST(Fold, ANanWinsAndZerosAreOrdered) {
+  for (const ReduceOp op : {ReduceOp::kMax, ReduceOp::kMin}) {
+    for (const Stores stores : {Stores::kCached, Stores::kStreaming}) {
+      check_extremes<DType::kF64>(op, stores);
+      check_extremes<DType::kF32>(op, stores);
+      check_extremes<DType::kF16>(op, stores);
+      check_extremes<DType::kBF16>(op, stores);
+    }
+  }
 }
 
 // 1 + 2^-11 + 2^-11 in f16: rounded after each addition it stays 1 (ties go to even), rounded once

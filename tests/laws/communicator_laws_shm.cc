@@ -51,7 +51,7 @@ class CommunicatorLawsShmThreads : public testing::TestWithParam<int> {
 };
 
 TEST_P(CommunicatorLawsShmThreads, Reductions) {
-  run({shares_memory, reduce_in_rank_order, reduce_large_in_rank_order});
+  run({shares_memory, reduce_in_rank_order, reduce_large_in_rank_order, keep_nans});
 }
 TEST_P(CommunicatorLawsShmThreads, Movements) {
   run({move_everything, move_shared_tensors, reduce_in_memory, move_to_and_from_root});
@@ -83,7 +83,8 @@ class CommunicatorLawsShm : public testing::TestWithParam<int> {
 };
 
 TEST_P(CommunicatorLawsShm, Reductions) {
-  run({shares_memory, reduce_in_rank_order, reduce_large_in_rank_order, reduce_in_memory});
+  run({shares_memory, reduce_in_rank_order, reduce_large_in_rank_order, reduce_in_memory,
+       keep_nans});
 }
 TEST_P(CommunicatorLawsShm, Movements) {
   run({move_everything, move_large, move_shared_tensors, move_to_and_from_root});

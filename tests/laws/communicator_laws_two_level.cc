@@ -213,8 +213,8 @@ TEST_P(CommunicatorTwoLevel, SumsAreRightAndAlike) {
   const auto outcomes = on_processes(
       GetParam().ranks, {.deadline_seconds = 60, .node_of = GetParam().node_of}, 75,
       [](std::unique_ptr<Communicator> world) {
-        for (const Program program :
-             {goes_by_two_levels, reduce_by_two_levels, agree_to_the_last_bit, run_many_at_once}) {
+        for (const Program program : {goes_by_two_levels, reduce_by_two_levels,
+                                      agree_to_the_last_bit, run_many_at_once, keep_nans}) {
           if (std::string fault = program(*world); !fault.empty()) return fault;
         }
         return std::string();
