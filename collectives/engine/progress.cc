@@ -32,7 +32,7 @@ constexpr int kTurnsBetweenLooks = 4096;
 // A turn of large operations in shared memory takes up to a millisecond.
 constexpr int kTurnsBetweenNotes = 64;
 // Sends and receives that are begun in a row leave, but what has come is looked at after so many.
-constexpr int kBegunBetweenTurns = 16;
+constexpr int kBegunBetweenTurns = 64;
 // Once so many brief operations have followed one another so soon, and nobody has waited, more of
 // them begin together: in the next turn. A thread that waits takes that, or the engine's thread
 // after a short nap.

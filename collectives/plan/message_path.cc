@@ -121,7 +121,7 @@ std::uint64_t tag_number(const MessageCall& call, std::uint64_t number) {
 
 // Of what may wait for more of its kind, much goes in one system call of the transport.
 bool is_brief(const MessageCall& call) {
-  constexpr std::int64_t kLongest = 4 << 10;
+  constexpr std::int64_t kLongest = 64 << 10;
   if (!call.pair() || call.operands.staging != nullptr) return false;
   return call.kind == OpKind::kRecv ||
          call.signature.elems * static_cast<std::int64_t>(size_of(call.dtype)) <= kLongest;

@@ -12,7 +12,7 @@
 namespace gradwire::tcp {
 namespace {
 
-constexpr int kMostPieces = 64;
+constexpr int kMostPieces = 128;
 
 }  // namespace
 
