@@ -59,11 +59,10 @@ Result<std::vector<launch::RankPlace>> place_threads(const launch::DeviceName& d
   return places;
 }
 
-Status join_threads(GroupCommunicator& world, const launch::RankPlace& place,
-                    const std::shared_ptr<KeyValueStore>& store) {
+Status join_threads(GroupCommunicator& world, const launch::RankPlace& place) {
   if (!is_nccl(place.transport)) return {};
   GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(place.transport));
-  return add_nccl(world, ordinal, {.rank = world.rank(), .size = world.size(), .store = store});
+  return add_nccl(world, ordinal, Rendezvous{}.timeout_seconds);
 }
 
 void log_place(const Log& log, const launch::RankPlace& place) {

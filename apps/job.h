@@ -43,9 +43,8 @@ Result<JoinedJob> join_job(const LaunchInfo& launch, const std::string& transpor
 Result<std::vector<launch::RankPlace>> place_threads(const launch::DeviceName& device,
                                                      const std::string& transport, int ranks);
 // Collective over threads, each of which plays a rank of `world`, in process: adds NCCL where the
-// rank's transport says so. `store` is the same one for all.
-Status join_threads(GroupCommunicator& world, const launch::RankPlace& place,
-                    const std::shared_ptr<KeyValueStore>& store);
+// rank's transport says so.
+Status join_threads(GroupCommunicator& world, const launch::RankPlace& place);
 
 // Tells of the device that a rank took.
 void log_place(const Log& log, const launch::RankPlace& place);

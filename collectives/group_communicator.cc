@@ -165,10 +165,10 @@ Result<int> claim_common_id(Group& group, const std::vector<int>& members, std::
 }  // namespace
 
 GroupCommunicator::GroupCommunicator(std::shared_ptr<ProgressEngine> engine,
-                                     std::vector<int> job_ranks, int rank, int id,
+                                     std::vector<int> job_ranks, int id,
                                      CommunicatorOptions options, Segmentation segmentation,
                                      bool fails_alone)
-    : group_(std::make_unique<Group>(std::move(engine), std::move(job_ranks), rank, id,
+    : group_(std::make_unique<Group>(std::move(engine), std::move(job_ranks), id,
                                      std::move(options), segmentation, fails_alone)) {
   paths_.push_back(make_message_path(*group_));
 }
@@ -334,13 +334,11 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<De
   GW_ASSIGN(ProgressEngine::Successor successor,
             group_->engine()->shrink(*group_->job_ranks(), static_cast<std::uint32_t>(group_->id()),
                                      group_->end_of(deadline)));
-  const auto self = std::ranges::find(successor.group, job_rank(rank()));
-  const int rank = static_cast<int>(self - successor.group.begin());
   constexpr int kRootId = 0;
   (void)successor.engine->claim_id(kRootId);
   auto left =
       std::make_unique<GroupCommunicator>(std::move(successor.engine), std::move(successor.group),
-                                          rank, kRootId, group_->options(), group_->segmentation());
+                                          kRootId, group_->options(), group_->segmentation());
   for (auto path = paths_.rbegin(); path != paths_.rend(); ++path) {
     auto renewed = (*path)->for_survivors(left->members());
     if (renewed.has_value()) {
@@ -358,10 +356,9 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<De
 Result<std::unique_ptr<GroupCommunicator>> GroupCommunicator::group_of(
     const std::vector<int>& members, const GroupOptions& options, std::string_view what) {
   GW_ASSIGN(const int id, claim_common_id(*group_, members, what));
-  const auto self = std::ranges::find(members, rank()) - members.begin();
-  return std::make_unique<GroupCommunicator>(group_->engine(), group_->job_ranks_of(members),
-                                             static_cast<int>(self), id, group_->options(),
-                                             group_->segmentation(), options.fails_alone);
+  return std::make_unique<GroupCommunicator>(group_->engine(), group_->job_ranks_of(members), id,
+                                             group_->options(), group_->segmentation(),
+                                             options.fails_alone);
 }
 
 Result<std::unique_ptr<Communicator>> GroupCommunicator::create_group(std::span<const int> ranks,

@@ -19,8 +19,8 @@ namespace gradwire {
 class GroupCommunicator final : public Communicator {
  public:
   // By messages alone. As Group().
-  GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int rank,
-                    int id, CommunicatorOptions options, Segmentation segmentation = {},
+  GroupCommunicator(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int id,
+                    CommunicatorOptions options, Segmentation segmentation = {},
                     bool fails_alone = false);
   ~GroupCommunicator() override;
 
@@ -73,9 +73,8 @@ class GroupCommunicator final : public Communicator {
 Result<std::unique_ptr<GroupCommunicator>> make_group_communicator(
     std::unique_ptr<Transport> transport, const CommunicatorOptions& options);
 // Collective over `world`, which is a whole job over messages: tensors on CUDA devices go by NCCL
-// from then on. Errors: those of
-// make_nccl_path().
-Status add_nccl(GroupCommunicator& world, std::optional<int> ordinal, const Rendezvous& rendezvous);
+// from then on. Errors: those of make_nccl_path().
+Status add_nccl(GroupCommunicator& world, std::optional<int> ordinal, double timeout_seconds);
 // As make_inproc_communicators().
 Result<std::vector<std::unique_ptr<GroupCommunicator>>> make_inproc_groups(
     int size, const CommunicatorOptions& options = {});

@@ -9,10 +9,11 @@
 #include "collectives/group_communicator.h"
 #include "collectives/shm/setup.h"
 #include "comm/checked/checked_transport.h"
+#include "comm/host.h"
 #include "comm/inproc/inproc_transport.h"
 #include "comm/liveness.h"
+#include "comm/nccl/have_nccl.h"
 #include "comm/rendezvous/agree.h"
-#include "comm/shm/host.h"
 #include "comm/tcp/tcp_transport.h"
 #include "comm/ucx/ucx_transport.h"
 #include "gradwire/communicator.h"
@@ -51,7 +52,6 @@ std::shared_ptr<Workers> workers_of(const CommunicatorOptions& options) {
 std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transport,
                                               const CommunicatorOptions& options) {
   if (options.checksums) transport = with_checksums(std::move(transport));
-  const int rank = transport->rank();
   const TransportCaps caps = transport->caps();
   Segmentation segmentation;
   segmentation.segment_bytes = caps.segment_bytes;
@@ -68,8 +68,8 @@ std::unique_ptr<GroupCommunicator> world_over(std::unique_ptr<Transport> transpo
                                           .workers = workers_of(options)});
   constexpr int kRootId = 0;
   (void)engine->claim_id(kRootId);
-  return std::make_unique<GroupCommunicator>(std::move(engine), std::move(group), rank, kRootId,
-                                             options, segmentation);
+  return std::make_unique<GroupCommunicator>(std::move(engine), std::move(group), kRootId, options,
+                                             segmentation);
 }
 
 Result<std::unique_ptr<Transport>> make_transport(std::string_view backend,
@@ -87,7 +87,7 @@ Result<CommunicatorOptions> with_nodes(const Rendezvous& rendezvous,
                                        const CommunicatorOptions& options) {
   CommunicatorOptions known = options;
   if (!options.node_of.empty()) return known;
-  const std::string own = options.node.empty() ? shm::host_identity() : options.node;
+  const std::string own = options.node.empty() ? comm::host_identity() : options.node;
   GW_ASSIGN(known.node_of, rendezvous::nodes_of_job(rendezvous, own));
   return known;
 }
@@ -133,14 +133,16 @@ Result<std::unique_ptr<Communicator>> make_communicator(std::string_view backend
   GW_ASSIGN(auto transport, make_transport(backend, rendezvous, liveness));
   if (backend == "auto") return make_sharing_communicator(std::move(transport), known);
   GW_ASSIGN(auto world, make_group_communicator(std::move(transport), known));
-  if (nccl) GW_TRY(add_nccl(*world, ordinal, rendezvous));
+  if (nccl) GW_TRY(add_nccl(*world, ordinal, rendezvous.timeout_seconds));
   return std::unique_ptr<Communicator>(std::move(world));
 }
 
-Status add_nccl(GroupCommunicator& world, std::optional<int> ordinal,
-                const Rendezvous& rendezvous) {
-  GW_ASSIGN(auto path, make_nccl_path(world.members(), ordinal, rendezvous));
-  world.add_path(std::move(path));
+Status add_nccl(GroupCommunicator& world, std::optional<int> ordinal, double timeout_seconds) {
+  GW_TRY(check_have_nccl());
+  if constexpr (kHaveNccl) {
+    GW_ASSIGN(auto path, make_nccl_path(world.members(), nccl_places(), ordinal, timeout_seconds));
+    world.add_path(std::move(path));
+  }
   return {};
 }
 

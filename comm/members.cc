@@ -8,14 +8,13 @@
 #include <cstdio>
 
 #include "base/text.h"
-#include "comm/process_state.h"
 #include "comm/rendezvous/agree.h"
 #include "comm/rendezvous/hmac.h"
 
 namespace gradwire::comm {
 
 // "3.0.f": hexadecimal words, the lowest processors first, without the zeros at the end.
-std::string word_of(const shm::Processors& processors) {
+std::string word_of(const Processors& processors) {
   std::size_t words = processors.size();
   while (words > 1 && processors[words - 1] == 0) --words;
   std::string text;
@@ -25,8 +24,8 @@ std::string word_of(const shm::Processors& processors) {
   return text;
 }
 
-std::optional<shm::Processors> read_processors(std::string_view word) {
-  shm::Processors processors{};
+std::optional<Processors> read_processors(std::string_view word) {
+  Processors processors{};
   for (std::size_t i = 0; i < processors.size(); ++i) {
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value, 16);
@@ -40,11 +39,11 @@ std::optional<shm::Processors> read_processors(std::string_view word) {
   return std::nullopt;
 }
 
-bool is_crowded(std::span<const shm::Processors> ranks) {
+bool is_crowded(std::span<const Processors> ranks) {
   std::size_t count = 0;
-  for (std::size_t i = 0; i < shm::Processors{}.size(); ++i) {
+  for (std::size_t i = 0; i < Processors{}.size(); ++i) {
     std::int64_t together = 0;
-    for (const shm::Processors& processors : ranks) together |= processors[i];
+    for (const Processors& processors : ranks) together |= processors[i];
     count += static_cast<std::size_t>(std::popcount(static_cast<std::uint64_t>(together)));
   }
   return ranks.size() > count;
@@ -85,7 +84,7 @@ std::string_view boot_of(std::string_view process_space) {
 Result<Members> Members::meet(const Rendezvous& job, const std::string& transport,
                               std::string_view address) {
   const std::string own_space = process_space();
-  const shm::Processors own = shm::usable_processors();
+  const Processors own = usable_processors();
   const int epoch = epoch_of(job);
   const std::string head = "gw-" + transport + "-6 ";
   std::vector<Member> all(1, {std::string(address), own_space, 0, own});
@@ -138,7 +137,7 @@ bool Members::surely_gone(int uid) const {
 
 // One of another boot is on another machine. Containers of one machine share its processors.
 bool Members::is_crowded() const {
-  std::vector<shm::Processors> here;
+  std::vector<Processors> here;
   const std::string_view own = boot_of(at(self_).node);
   for (const Member& member : all_) {
     const bool counts = !member.left && member.node != "-" && boot_of(member.node) == own;

@@ -12,17 +12,17 @@
 #include <string_view>
 #include <vector>
 
-#include "comm/shm/host.h"
+#include "comm/host.h"
 #include "gradwire/rendezvous.h"
 
 namespace gradwire::comm {
 
 struct Member {
-  std::string address = {};         // as its transport writes it
-  std::string node = {};            // its process space (comm/process_state.h)
-  pid_t pid = 0;                    // where this process knows it by that, else 0
-  shm::Processors processors = {};  // that it may use
-  bool left = false;                // not of this version any more
+  std::string address = {};    // as its transport writes it
+  std::string node = {};       // its process space (comm/host.h)
+  pid_t pid = 0;               // where this process knows it by that, else 0
+  Processors processors = {};  // that it may use
+  bool left = false;           // not of this version any more
 };
 
 // By uid: a member's rank in the job, the same in every version.
@@ -78,9 +78,9 @@ class Members {
 
 // Whether ranks are more than the processors that they may use together: each may be bound to some
 // of its own.
-bool is_crowded(std::span<const shm::Processors> ranks);
+bool is_crowded(std::span<const Processors> ranks);
 // Processors in one word, for other ranks to read; nullopt for what is no such word.
-std::string word_of(const shm::Processors& processors);
-std::optional<shm::Processors> read_processors(std::string_view word);
+std::string word_of(const Processors& processors);
+std::optional<Processors> read_processors(std::string_view word);
 
 }  // namespace gradwire::comm

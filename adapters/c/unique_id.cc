@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/text.h"
+#include "comm/host.h"
 #include "comm/rendezvous/hmac.h"
 #include "comm/rendezvous/socket.h"
 #include "comm/tcp/interfaces.h"
@@ -18,7 +19,7 @@ constexpr std::string_view kHead = "gw1";
 constexpr std::size_t kSecretBytes = 16;
 
 std::string network_here() {
-  return format("%016llx", static_cast<unsigned long long>(hash_name(tcp::network_identity())));
+  return format("%016llx", static_cast<unsigned long long>(hash_name(comm::network_identity())));
 }
 
 Status not_here(const std::string& why) {

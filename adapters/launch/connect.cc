@@ -39,7 +39,7 @@ Result<std::unique_ptr<Communicator>> over(std::unique_ptr<Transport> messages,
   GW_ASSIGN(auto world, make_group_communicator(std::move(messages), options));
   if (is_nccl(transport)) {
     GW_ASSIGN(const std::optional<int> ordinal, nccl_ordinal(transport));
-    GW_TRY(add_nccl(*world, ordinal, rendezvous));
+    GW_TRY(add_nccl(*world, ordinal, rendezvous.timeout_seconds));
   }
   return std::unique_ptr<Communicator>(std::move(world));
 }

@@ -13,9 +13,9 @@
 #include "adapters/mpi/exchange_store.h"
 #include "adapters/mpi/member.h"
 #include "base/text.h"
+#include "comm/host.h"
 #include "comm/liveness.h"
 #include "comm/rendezvous/hmac.h"
-#include "comm/shm/host.h"
 
 namespace gradwire::mpi {
 namespace {
@@ -75,7 +75,7 @@ Offer make_offer(const Settings& settings) {
 
 // The node of each rank as the smallest rank that is on it.
 Result<std::vector<int>> nodes(const Talk& talk) {
-  const std::uint64_t own = shm::hash_of_host(shm::host_identity());
+  const std::uint64_t own = comm::host_number();
   std::vector<std::uint64_t> hosts(static_cast<std::size_t>(talk.size()));
   GW_TRY(checked(PMPI_Allgather(&own, 1, MPI_UINT64_T, hosts.data(), 1, MPI_UINT64_T, talk.comm()),
                  "MPI_Allgather"));

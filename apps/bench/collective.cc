@@ -217,12 +217,11 @@ Result<int> bench_threads(CollectiveFlags f) {
   GW_ASSIGN(auto communicators, make_inproc_groups(ranks, communicator_options(f)));
   LinksFrom links = f.links.explain ? LinksFrom::kCache : LinksFrom::kDefaults;
   if (f.links.measure) links = LinksFrom::kMeasurement;
-  const auto store = make_inproc_store();
   GW_TRY(on_threads(ranks, [&](std::size_t r) -> Status {
     GW_ASSIGN(const Log log, make_log(f.log_level, static_cast<int>(r)));
     log_place(log, places[r]);
     const auto taken = launch::take_place(places[r]);
-    GW_TRY(join_threads(*communicators[r], places[r], store));
+    GW_TRY(join_threads(*communicators[r], places[r]));
     GW_TRY(take_links(*communicators[r], links, links_file(environment)));
     CollectiveFlags mine = f;
     mine.bench.device = places[r].device;

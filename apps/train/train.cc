@@ -109,7 +109,6 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
   GW_TRY(look_for_room(options, problem, ranks, ranks, true, log));
   GW_ASSIGN(const auto places, place_threads(device, options.transport, ranks));
   GW_ASSIGN(auto communicators, make_inproc_groups(ranks, communicator_options(options, log)));
-  const auto store = make_inproc_store();
   std::deque<Interruption> interruptions;
   for (int rank = 0; rank < ranks; ++rank) interruptions.emplace_back(signals);
   std::mutex mutex;
@@ -121,7 +120,7 @@ Result<int> train_threads(const TrainOptions& options, const Problem& problem, i
         log_place(own.value(), places[rank]);
       }
       const auto taken = launch::take_place(places[rank]);
-      Status status = join_threads(*world, places[rank], store);
+      Status status = join_threads(*world, places[rank]);
       if (status.ok()) {
         status = train_rank(on_rank(options, places[rank]), problem, *world,
                             rank == 0 ? &report : nullptr, interruptions[rank]);

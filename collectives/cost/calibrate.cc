@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "collectives/cost/choice.h"
 #include "collectives/cost/link_cache.h"
-#include "comm/shm/host.h"
+#include "comm/host.h"
 #include "device/ops.h"
 #include "gradwire/communicator.h"
 
@@ -284,7 +284,6 @@ Status measure_contention(Communicator& world, LinkModel& links) {
 // for each kind of link.
 Result<LinkModel> measure_links(Communicator& communicator) {
   LinkModel links = communicator.links();
-  if (communicator.size() == 1) return links;
   const std::vector<int> nodes = communicator.nodes();
   const bool unknown = nodes.empty();
   const auto outside = unknown ? std::optional(std::pair(0, 1)) : first_pair(nodes, false);
@@ -316,7 +315,7 @@ std::int64_t now() {
 // The same links have the same key: what carries rank 0's messages, and the ranks' hosts. A host is
 // one boot of a machine, or of a part of it with a network of its own.
 Result<std::uint64_t> key_of(Communicator& communicator) {
-  const auto own = static_cast<std::int64_t>(shm::hash_of_host(shm::host_identity()));
+  const auto own = static_cast<std::int64_t>(comm::host_number());
   std::vector<std::int64_t> hosts(static_cast<std::size_t>(communicator.size()));
   GW_TRY(finish(communicator.all_gather(const_view_of(std::span<const std::int64_t>(&own, 1)),
                                         view_of(std::span(hosts)))));

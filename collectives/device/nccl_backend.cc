@@ -1,4 +1,3 @@
-
 #include "collectives/device/nccl_backend.h"
 #include "base/text.h"
 #include "comm/nccl/have_nccl.h"
@@ -30,14 +29,6 @@ Status check_have_nccl() {
   return {Code::kUnsupported,
           "no NCCL in this build (expected CUDA, nccl.h and libnccl.so.2; configure with "
           "-Dnccl=enabled to see which is missing)"};
-}
-
-Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
-                                                 std::optional<int> ordinal,
-                                                 const Rendezvous& rendezvous) {
-  GW_TRY(check_have_nccl());
-  if constexpr (kHaveNccl) return make_nccl_path(world, nccl_places(), ordinal, rendezvous);
-  return Status(Code::kInternal, "make_nccl_path: no NCCL");
 }
 
 }  // namespace gradwire

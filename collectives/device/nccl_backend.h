@@ -10,7 +10,6 @@
 
 #include "collectives/plan/path.h"
 #include "gradwire/communicator.h"
-#include "gradwire/rendezvous.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
@@ -22,19 +21,15 @@ Result<std::optional<int>> nccl_ordinal(std::string_view name);
 // kUnsupported in a build without NCCL.
 Status check_have_nccl();
 
-// The path of NCCL. Collective over `world`, which is a whole job. Each rank brings CUDA device
-// `ordinal`, or, without one, that of its place among the ranks of its node (device_of_rank); a
-// device of its own, or from NCCL 2.30 on, where the job's environment allows it, one that several
-// share. kUnsupported where a rank has no NCCL, or no device: it says what is missing, the others
-// which rank it is. Else errors of NcclComm::create.
-Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
-                                                 std::optional<int> ordinal,
-                                                 const Rendezvous& rendezvous);
-
-// The same in a build with NCCL, which is looked for in `libraries`.
+// The path of NCCL, in a build with it, which is looked for in `libraries`. Collective over
+// `world`, which is a whole job. Each rank brings CUDA device `ordinal`, or, without one, that of
+// its place among the ranks of its node (device_of_rank); a device of its own, or from NCCL 2.30
+// on, where the job's environment allows it, one that several share. kUnsupported where a rank has
+// no NCCL, or no device: it says what is missing, the others which rank it is. Else errors of
+// NcclComm::create, after `timeout_seconds` kTimedOut.
 Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
                                                  const std::vector<std::string>& libraries,
                                                  std::optional<int> ordinal,
-                                                 const Rendezvous& rendezvous);
+                                                 double timeout_seconds);
 
 }  // namespace gradwire

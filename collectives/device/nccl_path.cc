@@ -44,8 +44,8 @@
 #include "collectives/device/nccl_plan.h"
 #include "collectives/plan/path.h"
 #include "collectives/schedules/op_traits.h"
+#include "comm/host.h"
 #include "comm/nccl/nccl_calls.h"
-#include "comm/process_state.h"
 #include "comm/shm/bell.h"
 #include "device/cuda/capture.h"
 #include "device/cuda/memory.h"
@@ -238,7 +238,7 @@ class NcclPath final : public CallPath {
   Status enqueue(const Calls& calls, const Stream& stream, Deadline deadline, Enqueued& made) const;
   Result<cuda::Event> enqueue_to_point(const Calls& calls, const Stream& stream, Deadline deadline,
                                        Enqueued& made) const;
-  std::vector<int> peers_of(const Calls& calls) const;
+  std::vector<int> peers_of(const Calls& calls, bool pairs) const;
 
   Group& group_;
   std::shared_ptr<NcclComm> comm_;
@@ -326,7 +326,7 @@ Status NcclPath::start(const Calls& calls, const std::shared_ptr<WorkState>& wor
                         .algorithm = kAlgorithm,
                         .collective = !pairs,
                         .execution = std::make_unique<NcclExecution>(
-                            comm_, flight, group_.route_of(number), peers_of(calls)),
+                            comm_, flight, group_.route_of(number), peers_of(calls, pairs)),
                         .work = work,
                         .bytes_sent = group_.other_bytes()}),
                     until));
@@ -386,10 +386,8 @@ Result<cuda::Event> NcclPath::enqueue_to_point(const Calls& calls, const Stream&
 }
 
 // Job ranks: of sends and receives alone their peers, else all others.
-std::vector<int> NcclPath::peers_of(const Calls& calls) const {
+std::vector<int> NcclPath::peers_of(const Calls& calls, bool pairs) const {
   std::vector<int> peers;
-  const bool pairs =
-      std::ranges::all_of(calls, [](const auto& one) { return traits_of(one->call.kind).pair; });
   for (int r = 0; r < group_.size(); ++r) {
     const bool named =
         std::ranges::any_of(calls, [r](const auto& one) { return one->call.peer == r; });
@@ -445,7 +443,7 @@ Result<std::unique_ptr<CallPath>> NcclPath::for_survivors(const GroupMembers& le
 Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
                                                  const std::vector<std::string>& libraries,
                                                  std::optional<int> ordinal,
-                                                 const Rendezvous& rendezvous) {
+                                                 double timeout_seconds) {
   const auto opened = nccl::open_calls(libraries);
   const auto device = device_of_rank(ordinal, place_in_node(world.communicator));
   auto spare = device.has_value() ? Buffer::allocate(1, device.value()) : device.error();
@@ -459,9 +457,8 @@ Result<std::unique_ptr<CallPath>> make_nccl_path(const GroupMembers& world,
   if (!opened.has_value()) return opened.error();
   if (!spare.has_value()) return spare.error().with_context("nccl");
   if (!neighbours.has_value()) return neighbours.error();
-  const Deadline deadline = deadline_in(rendezvous.timeout_seconds);
-  GW_ASSIGN(const nccl::UniqueId id,
-            nccl::trade_id(*opened.value(), rendezvous, "nccl/id", deadline));
+  const Deadline deadline = deadline_in(timeout_seconds);
+  GW_ASSIGN(const nccl::UniqueId id, broadcast_id(*opened.value(), world.communicator, deadline));
   look_often(world.group);
   return path_with(id, world.group,
                    {.calls = opened.value(),

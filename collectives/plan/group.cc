@@ -24,11 +24,12 @@ std::uint32_t first_channel(bool point_to_point, DType dtype) {
   return (point_to_point ? 128u : 0u) | (static_cast<std::uint32_t>(dtype) << 4);
 }
 
-Group::Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int rank, int id,
+Group::Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int id,
              CommunicatorOptions options, Segmentation segmentation, bool fails_alone)
     : engine_(std::move(engine)),
       job_ranks_(std::make_shared<const std::vector<int>>(std::move(job_ranks))),
-      rank_(rank),
+      rank_(
+          static_cast<int>(std::ranges::find(*job_ranks_, engine_->rank()) - job_ranks_->begin())),
       id_(id),
       options_(std::move(options)),
       segmentation_(segmentation),

@@ -26,8 +26,8 @@ class Group {
   using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
 
   // `id` is the group's already, on every member's engine; the destructor releases it. job_ranks:
-  // by group rank; job_ranks[rank] is this one.
-  Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int rank, int id,
+  // by group rank; the engine's is among them.
+  Group(std::shared_ptr<ProgressEngine> engine, std::vector<int> job_ranks, int id,
         CommunicatorOptions options, Segmentation segmentation, bool fails_alone = false);
   ~Group();
   Group(const Group&) = delete;

@@ -152,11 +152,6 @@ class MessagePath final : public CallPath {
     plans_.clear();
     steps_ = 0;
   }
-  // The group describes its messages itself.
-  std::string describe() const override { return ""; }
-  Result<std::unique_ptr<CallPath>> for_group(const GroupMembers&) override {
-    return std::unique_ptr<CallPath>();
-  }
 
  private:
   class Run;

@@ -105,7 +105,7 @@ class CallPath {
   // The group's links have changed.
   virtual void use_new_links() {}
   // For describe(), after the group's own; may be empty.
-  virtual std::string describe() const = 0;
+  virtual std::string describe() const { return ""; }
   // Bytes that this rank has sent this way for all of the job's communicators, but as messages.
   virtual std::uint64_t job_bytes() const { return 0; }
   // The same for the group, where the group's counts do not have it.
@@ -115,7 +115,9 @@ class CallPath {
   virtual SharedMemory shared_memory() const { return SharedMemory::kNone; }
 
   // The same way for a group of some of the ranks, which all call it; null where there is none.
-  virtual Result<std::unique_ptr<CallPath>> for_group(const GroupMembers& part) = 0;
+  virtual Result<std::unique_ptr<CallPath>> for_group(const GroupMembers&) {
+    return std::unique_ptr<CallPath>();
+  }
   // For the groups of a split(color, key), which all ranks call; part: null for a rank in none.
   virtual Result<std::unique_ptr<CallPath>> for_split(int, int, const GroupMembers* part) {
     if (part == nullptr) return std::unique_ptr<CallPath>();

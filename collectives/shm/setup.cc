@@ -10,7 +10,7 @@
 #include "base/philox.h"
 #include "base/text.h"
 #include "collectives/shm/memory_path.h"
-#include "comm/shm/host.h"
+#include "comm/host.h"
 #include "comm/shm/peer_memory.h"
 #include "device/rank_device.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 // By rank: a number for its host, and its node where these are given.
 Result<Nodes> gather_hosts(Communicator& world) {
-  std::uint64_t own = shm::hash_of_host(shm::host_identity());
+  std::uint64_t own = comm::host_number();
   const std::vector<int> nodes = world.nodes();
   if (!nodes.empty()) {
     own = mix64(own + static_cast<std::uint64_t>(nodes[static_cast<std::size_t>(world.rank())]));

@@ -340,7 +340,7 @@ InprocTransport::~InprocTransport() {
 
 // All are threads of this process.
 bool InprocTransport::is_crowded() const {
-  const std::vector all(static_cast<std::size_t>(left_), shm::usable_processors());
+  const std::vector all(static_cast<std::size_t>(left_), comm::usable_processors());
   return comm::is_crowded(all);
 }
 

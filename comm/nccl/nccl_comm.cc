@@ -53,23 +53,6 @@ Result<UniqueId> make_id(const Calls& calls) {
   return id;
 }
 
-Result<UniqueId> trade_id(const Calls& calls, const Rendezvous& rendezvous, std::string_view key,
-                          Deadline deadline) {
-  if (rendezvous.rank == 0) {
-    GW_ASSIGN(const UniqueId id, make_id(calls));
-    if (rendezvous.size > 1) GW_TRY(rendezvous.store->set(key, id, deadline));
-    return id;
-  }
-  GW_ASSIGN(const std::vector<std::byte> bytes, rendezvous.store->get(key, deadline));
-  UniqueId id;
-  if (bytes.size() != id.size()) {
-    return Status(Code::kCorruptPayload,
-                  format("rank 0's NCCL id has %zu bytes (expected %zu)", bytes.size(), id.size()));
-  }
-  std::ranges::copy(bytes, id.begin());
-  return id;
-}
-
 }  // namespace nccl
 
 Result<std::unique_ptr<NcclComm>> NcclComm::create(std::shared_ptr<const nccl::Calls> calls,
@@ -153,36 +136,28 @@ Status NcclComm::make_op(const NcclStep& step, std::vector<int>& ops) {
 
 Status NcclComm::issue(const NcclStep& step, int op, void* stream) {
   const nccl::Calls& calls = *calls_;
-  const auto on = static_cast<cudaStream_t>(stream);
   const auto how = static_cast<ncclRedOp_t>(op);
   const auto n = static_cast<std::size_t>(step.elems);
   const ncclDataType_t type = nccl::data_type_of(step.dtype);
+  // What all calls end with.
+  const auto made = [&](const char* name, auto call, auto... arguments) {
+    return nccl::status_of(calls, call(arguments..., comm_, static_cast<cudaStream_t>(stream)),
+                           name, comm_);
+  };
+  using Kind = NcclStep::Kind;
   switch (step.kind) {
-    case NcclStep::Kind::kAllReduce:
-      GW_NCCL(calls, comm_, ncclAllReduce,
-              calls.all_reduce(step.in, step.out, n, type, how, comm_, on));
-      return {};
-    case NcclStep::Kind::kReduce:
-      GW_NCCL(calls, comm_, ncclReduce,
-              calls.reduce(step.in, step.out, n, type, how, step.peer, comm_, on));
-      return {};
-    case NcclStep::Kind::kBroadcast:
-      GW_NCCL(calls, comm_, ncclBroadcast,
-              calls.broadcast(step.in, step.out, n, type, step.peer, comm_, on));
-      return {};
-    case NcclStep::Kind::kReduceScatter:
-      GW_NCCL(calls, comm_, ncclReduceScatter,
-              calls.reduce_scatter(step.in, step.out, n, type, how, comm_, on));
-      return {};
-    case NcclStep::Kind::kAllGather:
-      GW_NCCL(calls, comm_, ncclAllGather, calls.all_gather(step.in, step.out, n, type, comm_, on));
-      return {};
-    case NcclStep::Kind::kSend:
-      GW_NCCL(calls, comm_, ncclSend, calls.send(step.in, n, type, step.peer, comm_, on));
-      return {};
-    case NcclStep::Kind::kRecv:
-      GW_NCCL(calls, comm_, ncclRecv, calls.recv(step.out, n, type, step.peer, comm_, on));
-      return {};
+    case Kind::kAllReduce:
+      return made("ncclAllReduce", calls.all_reduce, step.in, step.out, n, type, how);
+    case Kind::kReduce:
+      return made("ncclReduce", calls.reduce, step.in, step.out, n, type, how, step.peer);
+    case Kind::kBroadcast:
+      return made("ncclBroadcast", calls.broadcast, step.in, step.out, n, type, step.peer);
+    case Kind::kReduceScatter:
+      return made("ncclReduceScatter", calls.reduce_scatter, step.in, step.out, n, type, how);
+    case Kind::kAllGather:
+      return made("ncclAllGather", calls.all_gather, step.in, step.out, n, type);
+    case Kind::kSend: return made("ncclSend", calls.send, step.in, n, type, step.peer);
+    case Kind::kRecv: return made("ncclRecv", calls.recv, step.out, n, type, step.peer);
   }
   return {Code::kInternal, "no such step"};
 }

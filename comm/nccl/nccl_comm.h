@@ -10,11 +10,9 @@
 #include <memory>
 #include <mutex>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "gradwire/rendezvous.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
 #include "gradwire/tensor.h"
@@ -29,10 +27,6 @@ struct Calls;
 using UniqueId = std::array<std::byte, 128>;
 // What a communicator's ranks must have alike; one of them makes it.
 Result<UniqueId> make_id(const Calls& calls);
-// Collective: rank 0's, traded through the store under `key`, which is used up. Errors of the store
-// as they are.
-Result<UniqueId> trade_id(const Calls& calls, const Rendezvous& rendezvous, std::string_view key,
-                          Deadline deadline);
 }  // namespace nccl
 
 // How long the end of a communicator waits for NCCL's abort.

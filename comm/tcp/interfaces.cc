@@ -11,7 +11,6 @@
 #include <memory>
 
 #include "base/text.h"
-#include "comm/process_state.h"
 
 namespace gradwire::tcp {
 namespace {
@@ -94,12 +93,6 @@ std::string describe(std::span<const Interface> interfaces) {
     text += (text.empty() ? "" : ", ") + one.name + " " + one.address + (one.up ? "" : " (down)");
   }
   return text.empty() ? "none" : text;
-}
-
-std::string network_identity() {
-  const std::string boot = comm::boot_id(), space = comm::name_space("net");
-  if (boot.empty() || space.empty()) return format("unknown:%d", static_cast<int>(getpid()));
-  return boot + "/" + space;
 }
 
 }  // namespace gradwire::tcp

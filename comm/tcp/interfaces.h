@@ -33,8 +33,4 @@ std::string loopback_name();
 // "eth0 10.0.0.7, docker0 172.17.0.1 (down)".
 std::string describe(std::span<const Interface> interfaces);
 
-// Equal for two processes that can reach each other over loopback: same boot of the same host, same
-// network namespace.
-std::string network_identity();
-
 }  // namespace gradwire::tcp

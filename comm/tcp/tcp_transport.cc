@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "comm/descriptors.h"
+#include "comm/host.h"
 #include "comm/members.h"
 #include "comm/membership.h"
 #include "comm/rendezvous/hmac.h"
@@ -86,7 +87,7 @@ struct TcpTransport::Listeners {
                   loopback_port, rendezvous::random_hex(16).c_str());
   }
 
-  std::string host = tcp::network_identity();
+  std::string host = comm::network_identity();
   tcp::Interface outside;
   std::vector<rendezvous::Fd> fds;
   int port = 0;

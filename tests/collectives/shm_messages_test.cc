@@ -97,9 +97,8 @@ void make_ranks(int count, std::vector<Rank>& ranks) {
   }
   for (int r = 0; r < count; ++r) {
     Rank& rank = ranks[static_cast<std::size_t>(r)];
-    rank.group =
-        std::make_unique<Group>(rank.engine, places, r, 0,
-                                CommunicatorOptions{.deadline_seconds = kDeadline}, Segmentation{});
+    rank.group = std::make_unique<Group>(
+        rank.engine, places, 0, CommunicatorOptions{.deadline_seconds = kDeadline}, Segmentation{});
     rank.messages = std::make_shared<ShmMessages>(*rank.group, rank.boards, places, outboxes);
   }
 }

@@ -9,21 +9,21 @@
 #include <thread>
 #include <vector>
 
+#include "comm/host.h"
 #include "comm/inproc/inproc_transport.h"
-#include "comm/process_state.h"
 #include "comm/rendezvous/agree.h"
 #include "tests/support/fails.h"
 
 namespace gradwire::comm::members_test {
 namespace {
 
-shm::Processors of(std::initializer_list<unsigned> numbers) {
-  shm::Processors processors{};
+Processors of(std::initializer_list<unsigned> numbers) {
+  Processors processors{};
   for (const unsigned i : numbers) processors[i / 64] |= std::int64_t{1} << i % 64;
   return processors;
 }
 
-bool crowded(const std::vector<shm::Processors>& ranks) { return is_crowded(ranks); }
+bool crowded(const std::vector<Processors>& ranks) { return is_crowded(ranks); }
 
 TEST(Members, AreCrowdedByTheProcessorsThatTheyMayUseTogether) {
   EXPECT_FALSE(crowded({of({0})}));
@@ -58,7 +58,7 @@ TEST(Members, ProcessorsAreReadAsTheyWereWritten) {
 }
 
 TEST(Members, ThatAreThreadsCrowdTheirProcess) {
-  const shm::Processors own = shm::usable_processors();
+  const Processors own = usable_processors();
   int count = 0;
   for (const std::int64_t word : own)
     count += __builtin_popcountll(static_cast<unsigned long long>(word));

@@ -220,26 +220,5 @@ TEST_F(NcclCommTest, CommunicatorsEndOnTheirOwnDevice) {
                            HasSubstr("ncclCommAbort rank 0 on device 1\n")));
 }
 
-TEST_F(NcclCommTest, TheIdIsTradedThroughTheStoreWithADeadline) {
-  const auto store = make_inproc_store();
-  const auto ids = on_threads<std::string>(3, [&](int rank) -> std::string {
-    const Rendezvous rendezvous{.rank = rank, .size = 3, .store = store};
-    const auto id = nccl::trade_id(*calls_, rendezvous, "nccl/id", deadline_in(20));
-    if (!id.has_value()) return std::string(id.error().message());
-    return reinterpret_cast<const char*>(id.value().data());
-  });
-  EXPECT_THAT(ids[0], testing::StartsWith("clique "));
-  EXPECT_THAT(ids, testing::Each(ids[0]));
-
-  const Rendezvous alone{.rank = 1, .size = 2, .store = make_inproc_store()};
-  const auto never = nccl::trade_id(*calls_, alone, "nccl/id", deadline_in(0.02));
-  EXPECT_THAT(never.error(), fails(Code::kTimedOut, "nccl/id"));
-
-  const std::vector<std::byte> garbage(3);
-  ASSERT_TRUE(alone.store->set("nccl/id", garbage, deadline_in(1)).ok());
-  EXPECT_THAT(nccl::trade_id(*calls_, alone, "nccl/id", deadline_in(1)).error(),
-              fails(Code::kCorruptPayload, "rank 0", "NCCL id", "3", "128"));
-}
-
 }  // namespace
 }  // namespace gradwire

@@ -12,9 +12,9 @@
 #include <set>
 #include <thread>
 
-#include "comm/shm/host.h"
+#include "comm/host.h"
 
-namespace gradwire::shm {
+namespace gradwire::comm {
 namespace {
 
 // What a process in a network of its own writes, which ends with it; 0 where it gets none.
@@ -50,7 +50,7 @@ TEST(ShmHost, DiffersForNetworksThatFollowEachOther) {
   std::set<std::uint64_t> seen;
   constexpr int kNetworks = 40;
   for (int i = 0; i < kNetworks; ++i) {
-    const std::uint64_t hash = in_own_network([] { return hash_of_host(host_identity()); });
+    const std::uint64_t hash = in_own_network([] { return host_number(); });
     ASSERT_NE(hash, 0U);
     seen.insert(hash);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the old one ends in between
@@ -59,11 +59,11 @@ TEST(ShmHost, DiffersForNetworksThatFollowEachOther) {
 }
 
 }  // namespace
-}  // namespace gradwire::shm
+}  // namespace gradwire::comm
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  if (gradwire::shm::in_own_network(gradwire::shm::cookie) == 0) {
+  if (gradwire::comm::in_own_network(gradwire::comm::cookie) == 0) {
     std::fprintf(stderr, "skipped: no right to a network of its own, or a kernel before 5.14\n");
     return 77;
   }

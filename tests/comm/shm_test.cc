@@ -16,7 +16,6 @@
 
 #include "comm/shm/arena.h"
 #include "comm/shm/bell.h"
-#include "comm/shm/host.h"
 #include "comm/shm/peer_memory.h"
 
 namespace {
@@ -232,19 +231,6 @@ TEST(ShmBell, SleepEndsAtItsDeadline) {
   bell.sleep(bell.lie_down(), deadline_in(0.01));
   bell.sleep(bell.lie_down(), deadline_in(-1));
   bell.get_up();
-}
-
-TEST(ShmHost, IsTheSameForAChildAndNotEmpty) {
-  const std::string own = host_identity();
-  EXPECT_FALSE(own.empty());
-  EXPECT_NE(hash_of_host(own), 0u);
-  EXPECT_NE(hash_of_host(own), hash_of_host(own + "x"));
-  const pid_t child = fork();
-  if (child == 0) _exit(host_identity() == own ? 0 : 1);
-  int status = 0;
-  ASSERT_EQ(waitpid(child, &status, 0), child);
-  EXPECT_EQ(status, 0);
-  EXPECT_NE(usable_processors(), Processors{});
 }
 
 }  // namespace

@@ -49,12 +49,6 @@ TEST(TcpInterfaces, NoneIsNoError) {
   EXPECT_EQ(interface.value().address, "");
 }
 
-TEST(TcpInterfaces, ThisHostHasAnIdentity) {
-  EXPECT_EQ(network_identity(), network_identity());
-  EXPECT_FALSE(network_identity().empty());
-  EXPECT_EQ(network_identity().find(' '), std::string::npos);  // it is a word of a record
-}
-
 int option_of(const rendezvous::Fd& fd, int level, int name) {
   int value = -1;
   socklen_t size = sizeof value;

@@ -184,7 +184,7 @@ TEST(CommunicatorSegments, TinyOnesChangeNothing) {
     auto& transport = transports.value()[static_cast<std::size_t>(r)];
     auto engine = std::make_shared<ProgressEngine>(std::move(transport));
     if (!engine->claim_id(0)) return "id 0 is not free";
-    GroupCommunicator world(engine, {0, 1, 2}, r, 0, {}, {.segment_bytes = 40, .slots = 2});
+    GroupCommunicator world(engine, {0, 1, 2}, 0, {}, {.segment_bytes = 40, .slots = 2});
     for (const Program program : {reduce_everything, move_everything, split_and_split_again}) {
       if (std::string fault = program(world); !fault.empty()) return fault;
     }

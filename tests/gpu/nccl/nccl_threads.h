@@ -37,11 +37,9 @@ inline std::vector<std::string> on_nccl_threads(int ranks, const CommunicatorOpt
                                                 const NcclProgram& program) {
   auto hosts = make_inproc_groups(ranks, options);
   if (!hosts.has_value()) return {std::string(hosts.error().message())};
-  const auto store = make_inproc_store();
   return on_threads<std::string>(ranks, [&](int rank) -> std::string {
     auto& world = hosts.value()[static_cast<std::size_t>(rank)];
-    auto path = make_nccl_path(world->members(), libraries, 0,
-                               {.rank = rank, .size = ranks, .store = store});
+    auto path = make_nccl_path(world->members(), libraries, 0, 60);
     if (!path.has_value()) return std::string(path.error().message());
     world->add_path(std::move(path).value());
     return program(std::move(world));

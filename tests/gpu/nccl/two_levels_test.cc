@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "gradwire/rendezvous.h"
 #include "tests/gpu/nccl/hanging_device.h"
 #include "tests/gpu/nccl/level_jobs.h"
 #include "tests/gpu/nccl/nccl_threads.h"
@@ -30,11 +29,8 @@ using ::testing::Not;
 // The job over NCCL, its gradients on the device.
 Job over_nccl(Job job) {
   job = there(std::move(job));
-  const auto store = make_inproc_store();
-  job.join = [store](GroupCommunicator& world) -> Status {
-    GW_ASSIGN(auto path,
-              make_nccl_path(world.members(), {GW_FAKE_NCCL}, 0,
-                             {.rank = world.rank(), .size = world.size(), .store = store}));
+  job.join = [](GroupCommunicator& world) -> Status {
+    GW_ASSIGN(auto path, make_nccl_path(world.members(), {GW_FAKE_NCCL}, 0, 60));
     world.add_path(std::move(path));
     return Status();
   };

@@ -1,5 +1,5 @@
-// What counts as certainly dead: read from this host's process table.
-#include "comm/process_state.h"
+// What this host tells: what its processes have in common, and which of them are certainly dead.
+#include "comm/host.h"
 
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
@@ -12,10 +12,11 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "gradwire/tensor.h"
 
-namespace gradwire::comm::process_state_test {
+namespace gradwire::comm::host_test {
 namespace {
 
 // A child of this process; it ends with the test.
@@ -36,9 +37,12 @@ class Child {
 
   pid_t pid() const { return pid_; }
   void send(int signal) const { kill(pid_, signal); }
-  void reap() {
-    waitpid(pid_, nullptr, 0);
-    pid_ = -1;
+  void reap() { (void)ends(); }
+  // What it ends with, as waitpid() has it.
+  int ends() {
+    int status = -1;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return status;
   }
 
  private:
@@ -55,7 +59,26 @@ bool becomes(pid_t pid, bool wanted) {
 
 void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(60)); }
 
-TEST(ProcessState, OfAProcessThatIsStoppedContinuedKilledAndReaped) {
+TEST(Host, HasNamesThatAChildSeesToo) {
+  const std::string host = host_identity(), network = network_identity(), space = process_space();
+  const std::uint64_t number = host_number();
+  for (const std::string& word : {host, network, space}) {
+    EXPECT_FALSE(word.empty());
+    EXPECT_EQ(word.find_first_of(" \n"), std::string::npos) << word;  // it is a word of a record
+  }
+  EXPECT_NE(number, 0u);
+  Child child([&] {
+    const bool same = host_identity() == host && network_identity() == network &&
+                      process_space() == space && host_number() == number;
+    _exit(same ? 0 : 1);
+  });
+  ASSERT_GT(child.pid(), 0);
+  EXPECT_EQ(child.ends(), 0);
+}
+
+TEST(Host, LetsThisProcessRunSomewhere) { EXPECT_NE(usable_processors(), Processors{}); }
+
+TEST(Host, OfAProcessThatIsStoppedContinuedKilledAndReaped) {
   Child child(sleep_long);
   const pid_t pid = child.pid();
   ASSERT_GT(pid, 0);
@@ -71,7 +94,7 @@ TEST(ProcessState, OfAProcessThatIsStoppedContinuedKilledAndReaped) {
 }
 
 // Its own line calls it a zombie.
-TEST(ProcessState, AProcessLivesAsLongAsAnyOfItsThreads) {
+TEST(Host, AProcessLivesAsLongAsAnyOfItsThreads) {
   const Child child([] {
     std::thread(sleep_long).detach();
     syscall(SYS_exit, 0);  // of this thread alone
@@ -95,4 +118,4 @@ TEST(ProcessState, AProcessLivesAsLongAsAnyOfItsThreads) {
 }
 
 }  // namespace
-}  // namespace gradwire::comm::process_state_test
+}  // namespace gradwire::comm::host_test
