@@ -38,6 +38,9 @@ constexpr int kBegunBetweenTurns = 64;
 // after a short nap.
 constexpr std::chrono::microseconds kTogether{20};
 constexpr int kLeastInARow = 4;
+// A small operation beside others ends sooner, mostly. Until then the engine's thread goes on: if
+// it hands them over, they stand still until a processor is free for the waiter.
+constexpr std::chrono::milliseconds kHolderGoesOn{1};
 // The engine's thread looks this often for work shortly after an operation was started, which saves
 // the callers a system call for each; later it has to be woken.
 constexpr double kShortNap = 0.25e-3;
@@ -113,6 +116,7 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
   const bool follows = operation->brief && operation->started - last_submit_ < kTogether;
   in_a_row_ = follows ? in_a_row_ + 1 : 0;
   last_submit_ = operation->started;
+  urgent_ += operation->queue == Queue::kLatency ? 1 : 0;
   incoming_.push_back(std::move(operation));
   ++outstanding_;
   has_incoming_ = true;
@@ -159,6 +163,12 @@ bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) 
   const Deadline end = until.value_or(Deadline::max());
   std::unique_lock lock(mutex_);
   in_a_row_ = 0;
+  if (driven_ && urgent_ > 0 && urgent_ < outstanding_) {
+    ++onlookers_;
+    driver_left_.wait_until(lock, std::min(end, Clock::now() + kHolderGoesOn),
+                            [&] { return work.done() || !driven_; });
+    --onlookers_;
+  }
   ++waiters_;
   while (!work.done() && Clock::now() < end) {
     if (driven_) {
@@ -437,7 +447,8 @@ void ProgressEngine::end(Operation& operation, Status status) {
                 operation.execution->bytes_sent(), std::move(operation.waited_for));
   operation.work->finish(std::move(status));
   --outstanding_;
-  if (waiters_ > 0) {
+  urgent_ -= operation.queue == Queue::kLatency ? 1 : 0;
+  if (waiters_ + onlookers_ > 0) {
     // Waiters look at done() under the mutex, so none can miss this.
     const std::lock_guard lock(mutex_);
     driver_left_.notify_all();

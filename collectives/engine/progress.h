@@ -279,7 +279,9 @@ class ProgressEngine {
   std::atomic<bool> stopping_{false};
   std::atomic<bool> cancel_asked_{false};
   std::atomic<int> waiters_{0};
+  std::atomic<int> onlookers_{0};    // waiters that leave the progress lock to its holder
   std::atomic<int> outstanding_{0};  // operations that have not ended
+  std::atomic<int> urgent_{0};       // of these in the latency queue
 
   // Of the thread that drives.
   std::array<std::vector<std::unique_ptr<Operation>>, kQueues> active_;  // by queue

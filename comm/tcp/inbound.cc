@@ -32,8 +32,7 @@ void Inbound::open(std::shared_ptr<rendezvous::Fd> fd) {
 
 void Inbound::post(Op& op, std::vector<Op*>& done) {
   paused_ = false;  // somebody waits now
-  const auto found = std::find_if(kept_.begin(), kept_.end(),
-                                  [&](const Message& message) { return message.tag == op.tag; });
+  const auto found = std::ranges::find(kept_, op.tag, &Message::tag);
   if (found == kept_.end()) return waiting_.push(op);
   if (found->id != 0) {
     const Message announced = std::move(*found);

@@ -116,8 +116,7 @@ void Outbound::advance(std::size_t bytes, std::vector<Op*>& done) {
 }
 
 bool Outbound::withdraw(Op& op) {
-  const auto found =
-      std::find_if(queue_.begin(), queue_.end(), [&](const Item& item) { return item.op == &op; });
+  const auto found = std::ranges::find(queue_, &op, &Item::op);
   if (found == queue_.end()) return false;
   if (found != queue_.begin() || written_ == 0) {
     queue_.erase(found);

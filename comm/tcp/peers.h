@@ -23,6 +23,7 @@ struct Peer {
   Outbound out;
   Inbound in;
   ControlLine control;
+  bool came = false;        // something, in the last turn
   bool bulk_ended = false;  // the peer sends nothing more
   bool wants_bulk = false;  // once there is a control connection
   bool over_link = false;   // it is on another host

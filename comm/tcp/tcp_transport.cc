@@ -39,7 +39,7 @@ constexpr std::size_t kLeastLoopbackSegment = std::size_t{256} << 10;
 constexpr auto kLeaveLook = std::chrono::milliseconds(10);
 // That a message has reached its rank is no news that the kernel tells.
 constexpr auto kHeldLook = std::chrono::microseconds(100);
-// Control messages and lost connections can wait so long.
+// Control messages, lost connections and room in full ones can wait so long.
 constexpr int kTurnsUnlooked = 8;
 
 class TcpTransport final : public comm::TicketTransport<tcp::Tickets> {
@@ -69,7 +69,7 @@ class TcpTransport final : public comm::TicketTransport<tcp::Tickets> {
   Status connect(Listeners listeners, Deadline deadline);
   Status open(tcp::Meeting::News link);
   Status greet(Deadline now);
-  Status advance(bool* moved);
+  Status advance();
   void hear_control(Deadline now);
 
   TcpOptions options_;
@@ -231,10 +231,9 @@ Status TcpTransport::start() {
 TcpTransport::~TcpTransport() {
   if (!tickets_) return;
   tickets_->cancel_all();
-  bool ignored = false;
   for (const Deadline until = deadline_in(kFlushSeconds);
        tickets_->unwritten() && Clock::now() < until;) {
-    if (!advance(&ignored).ok() || !peers_.look(Clock::now() + kLeaveLook).ok()) break;
+    if (!advance().ok() || !peers_.look(Clock::now() + kLeaveLook).ok()) break;
   }
   // What still comes is thrown away: what is unread when a connection is closed makes the kernel
   // forget what it has not delivered.
@@ -243,7 +242,7 @@ TcpTransport::~TcpTransport() {
   for (int peer = 0; peer < size(); ++peer) peers_.at(peer).out.shut();
   for (const Deadline until = deadline_in(kLeaveSeconds);
        (membership_->awaits_farewell() || tickets_->undelivered()) && Clock::now() < until;) {
-    if (!peers_.look(Clock::now() + kLeaveLook).ok() || !advance(&ignored).ok()) break;
+    if (!peers_.look(Clock::now() + kLeaveLook).ok() || !advance().ok()) break;
   }
 }
 
@@ -290,14 +289,14 @@ void TcpTransport::hear_control(Deadline now) {
 
 // One round of everything that needs no waiting. What a receive waits for is read without asking
 // first whether it is there; that question is as dear as the answer.
-Status TcpTransport::advance(bool* moved) {
+Status TcpTransport::advance() {
   if (!tickets_->ask() || ++turns_unlooked_ == kTurnsUnlooked) {
     turns_unlooked_ = 0;
     GW_TRY(peers_.look(Deadline()));
   }
   const Deadline now = Clock::now();
   GW_TRY(greet(now));
-  *moved = tickets_->move(now);
+  (void)tickets_->move(now);
   hear_control(now);
   membership_->tend(now);
   if (membership_->take_changed()) tickets_->on_losses();
@@ -305,21 +304,19 @@ Status TcpTransport::advance(bool* moved) {
 }
 
 Result<int> TcpTransport::progress() {
-  bool moved = false;
-  GW_TRY(advance(&moved));
+  GW_TRY(advance());
   return tickets_->take_settled();
 }
 
 Status TcpTransport::wait(Deadline until) {
-  bool moved = false;
-  GW_TRY(advance(&moved));
-  if (moved || tickets_->any_settled() || tickets_->runnable() || membership_->has_notes()) {
+  GW_TRY(advance());
+  if (tickets_->any_settled() || tickets_->runnable() || membership_->has_notes()) {
     return {};
   }
   const Deadline now = Clock::now();
   if (tickets_->holding()) until = std::min(until, now + kHeldLook);
   GW_TRY(peers_.look(std::min({until, membership_->next_event(now), peers_.next_event()})));
-  return advance(&moved);
+  return advance();
 }
 
 // The connections stay: what is left of earlier messages is read and thrown away.

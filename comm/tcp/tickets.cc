@@ -9,9 +9,6 @@ namespace {
 // Per connection and turn: whole messages with their headers, of several slots together, since the
 // kernel takes and gives large pieces faster; what the sockets hold bounds it anyway.
 constexpr std::size_t kPiece = std::size_t{1} << 20;
-// In so many turns after an urgent message that came beside others: the next one finds a turn soon.
-constexpr std::size_t kShortPiece = std::size_t{128} << 10;
-constexpr int kShortTurns = 1000;
 // Asking one connection in vain costs about as much as asking for the news of all.
 constexpr std::size_t kMostAsked = 3;
 
@@ -26,9 +23,6 @@ Tickets::Tickets(Peers& peers, comm::Membership& membership)
 
 void Tickets::start(Op& op) {
   if (op.peer == rank_) return start_self(op);
-  const Peer& peer = peers_.at(op.peer);
-  const bool beside = op.kind == Transfer::Kind::kRecv ? peer.in.wanted() : !peer.out.empty();
-  if (beside && op.queue == Queue::kLatency) short_turns_ = kShortTurns;
   if (op.kind == Transfer::Kind::kRecv) {
     Inbound& in = peers_.at(op.peer).in;
     in.post(op, done_);
@@ -62,8 +56,6 @@ void Tickets::gather(bool more) {
   }
   settle_done();
 }
-
-std::size_t Tickets::piece() const { return short_turns_ > 0 ? kShortPiece : kPiece; }
 
 void Tickets::linked(int rank) {
   peers_.active().add(rank);
@@ -134,7 +126,7 @@ bool Tickets::read(int rank, Deadline now) {
   using Kind = Inbound::Outcome::Kind;
   Inbound& in = peers_.at(rank).in;
   const std::size_t before = done_.size();
-  const Inbound::Outcome outcome = in.read(piece(), done_, now);
+  const Inbound::Outcome outcome = in.read(kPiece, done_, now);
   answer(rank);
   stats_.bytes_received += outcome.bytes;
   if (outcome.bytes > 0) membership_.heard(rank);
@@ -152,7 +144,7 @@ bool Tickets::write(int rank, Deadline now) {
   Outbound& out = peers_.at(rank).out;
   const std::uint64_t large = peers_.at(rank).over_link ? out.next_large() : 0;
   const bool hold = large != 0 && turns_.waits({rank, large}, now);
-  const rendezvous::Moved moved = out.write(piece(), done_, hold);
+  const rendezvous::Moved moved = out.write(kPiece, done_, hold);
   stats_.bytes_sent += moved.bytes;
   if (large != 0 && moved.bytes > 0 && out.last_large() >= large) {
     turns_.begun({rank, out.last_large()}, now);
@@ -167,11 +159,12 @@ bool Tickets::write(int rank, Deadline now) {
 }
 
 bool Tickets::move(Deadline now) {
-  bool moved = false;
+  moved_ = false;
   peers_.active().visit([&](int rank) {
     Peer& peer = peers_.at(rank);
-    if (peer.in.runnable()) moved = read(rank, now) || moved;
-    if (peer.out.runnable() || peer.out.held()) moved = write(rank, now) || moved;
+    peer.came = peer.in.runnable() && read(rank, now);
+    moved_ = moved_ || peer.came;
+    if (peer.out.runnable() || peer.out.held()) moved_ = write(rank, now) || moved_;
     if (peer.bulk_ended && peer.out.is_open()) {
       peer.bulk_ended = false;
       membership_.suspect(rank, "connection closed", now);
@@ -179,8 +172,7 @@ bool Tickets::move(Deadline now) {
     return peer.in.runnable() || peer.out.runnable() || peer.out.held();
   });
   settle_done();
-  if (moved && short_turns_ > 0) --short_turns_;
-  return moved;
+  return moved_;
 }
 
 bool Tickets::ask() {
@@ -191,14 +183,15 @@ bool Tickets::ask() {
     peers_.at(rank).in.ask();
     peers_.active().add(rank);
   }
-  blocked_.visit([&](int rank) { return peers_.at(rank).out.blocked(); }, 1);
-  return blocked_.ranks().empty();
+  // What lies unread is before every message that is more urgent: no more is written meanwhile.
+  blocked_.visit([&](int rank) { return peers_.at(rank).out.blocked(); });
+  return std::ranges::all_of(blocked_.ranks(), [&](int rank) { return peers_.at(rank).came; });
 }
 
 bool Tickets::runnable() const {
-  return std::ranges::any_of(peers_.active().ranks(), [&](int rank) {
-    return peers_.at(rank).in.runnable() || peers_.at(rank).out.runnable();
-  });
+  return moved_ || std::ranges::any_of(peers_.active().ranks(), [&](int rank) {
+           return peers_.at(rank).in.runnable() || peers_.at(rank).out.runnable();
+         });
 }
 
 bool Tickets::holding() const {

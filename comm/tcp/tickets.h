@@ -21,7 +21,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   // Makes move() ask the connections that receives wait for, without news of them, unless they are
   // many; false if it will not, or if there is something else to be learned from the kernel.
   bool ask();
-  // Some connection may be read from or written to without waiting.
+  // The last turn moved something, or some connection may be read from or written to at once.
   bool runnable() const;
   // Some message waits for its turn.
   bool holding() const;
@@ -50,7 +50,6 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   bool read(int rank, Deadline now);
   bool write(int rank, Deadline now);
   void settle_done();
-  std::size_t piece() const;
   void close(Op& op);
   void withdraw_send(Op& op);
   template <typename Is>
@@ -64,7 +63,7 @@ class Tickets : public comm::Tickets<Tickets, Op> {
   std::uint64_t next_id_ = 1;
   Turns turns_;
   bool gathering_ = false;
-  int short_turns_ = 0;  // that move something: in so many more, pieces are short
+  bool moved_ = false;  // anything, in the last turn
 };
 
 }  // namespace gradwire::tcp

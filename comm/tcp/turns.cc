@@ -32,8 +32,7 @@ bool Turns::waits(const Message& message, Deadline now) {
 
 void Turns::begun(const Message& message, Deadline now) {
   std::erase_if(receivers_, [&](const Receiver& other) { return left_(other.rank) == 0; });
-  const auto same = [&](const Receiver& other) { return other.rank == message.rank; };
-  auto found = std::ranges::find_if(receivers_, same);
+  auto found = std::ranges::find(receivers_, message.rank, &Receiver::rank);
   if (found == receivers_.end()) found = receivers_.insert(found, Receiver{.rank = message.rank});
   if (found->serial == message.serial) return;
   *found = {.rank = message.rank, .serial = message.serial, .left = SIZE_MAX, .since = now};

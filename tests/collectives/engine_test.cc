@@ -137,6 +137,63 @@ TEST(ProgressEngine, SmallOperationsHaveATurnBetweenThoseOfLargeOnes) {
   EXPECT_TRUE(before('u', 'b') && before('p', 'b') && before('u', 'c') && before('p', 'c')) << log;
 }
 
+// Asks for turns until told to stop, or for so many of them that last a while; notes who takes
+// them.
+class Watched final : public Local {
+ public:
+  Watched(std::atomic<std::thread::id>& last, const std::atomic<bool>& over, int turns)
+      : Local({0}), last_(last), over_(over), turns_(turns) {}
+  Result<bool> advance(Transport&, ScratchPool&) override {
+    if (turns_ > 0 && --turns_ > 0) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    last_ = std::this_thread::get_id();
+    return true;
+  }
+  bool done() const override { return over_ || turns_ == 0; }
+  Awaited awaited() const override { return {.memory = true}; }
+
+ private:
+  std::atomic<std::thread::id>& last_;
+  const std::atomic<bool>& over_;
+  int turns_;
+};
+
+// A hand-over would stop the large one: who waits for a small one leaves both to the engine's
+// thread. On a busy machine the small one may take too long for that, now and then.
+TEST(ProgressEngine, ItsThreadGoesOnWhileASmallOperationBesideOthersIsAwaited) {
+  auto transports = make_inproc_transports(1);
+  ASSERT_TRUE(transports.has_value());
+  std::atomic<std::thread::id> large{}, small{};
+  std::atomic<bool> over{false}, never{false};
+  const auto engine = std::make_shared<ProgressEngine>(std::move(transports.value()[0]));
+  const auto submit = [&](auto& last, auto& stop, int turns, Queue queue, auto work) {
+    return engine->submit(std::make_unique<Operation>(
+        Operation{.signature = {.name = "watched"},
+                  .queue = queue,
+                  .started = std::chrono::steady_clock::now(),
+                  .deadline = deadline_in(60),
+                  .execution = std::make_unique<Watched>(last, stop, turns),
+                  .work = work,
+                  .bytes_sent = std::make_shared<std::atomic<std::uint64_t>>(0)}));
+  };
+  const auto bulk = std::make_shared<WorkState>(engine);
+  ASSERT_TRUE(submit(large, over, -1, Queue::kBulk, bulk).ok());
+  const auto own = std::this_thread::get_id();
+  bool left = false;
+  for (int round = 0; round < 50 && !left; ++round) {
+    for (const Deadline until = deadline_in(10);
+         large.load() == own && std::chrono::steady_clock::now() < until;) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+    const auto work = std::make_shared<WorkState>(engine);
+    ASSERT_TRUE(submit(small, never, 6, Queue::kLatency, work).ok());
+    ASSERT_TRUE(engine->wait(*work, deadline_in(10)));
+    left = small.load() != own;
+  }
+  EXPECT_TRUE(left);
+  over = true;
+  EXPECT_TRUE(engine->wait(*bulk, deadline_in(10)));
+}
+
 // Ends with its first turn, and counts.
 class Counting final : public Local {
  public:
