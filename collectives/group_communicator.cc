@@ -221,6 +221,7 @@ Result<Buffer> GroupCommunicator::allocate(std::size_t bytes) {
 
 Result<std::string_view> GroupCommunicator::algorithm_for(OpKind kind, std::int64_t bytes,
                                                           std::string_view wanted) {
+  if (group_->engine()->in_child()) return ProgressEngine::not_in_children();
   for (const auto& path : paths_) {
     GW_ASSIGN(const std::optional<std::string_view> name, path->algorithm_for(kind, bytes, wanted));
     if (name) return *name;
@@ -240,13 +241,16 @@ CallPath& GroupCommunicator::path_of(const OpCall& call, const OpOptions& option
   return *paths_.back();
 }
 
+// Before anything that takes a lock: in a child of fork() another thread may have it for good.
 Result<CheckedCall> GroupCommunicator::check(const CallPath& path, const OpCall& call,
                                              const OpOptions& options) const {
+  if (group_->engine()->in_child()) return ProgressEngine::not_in_children();
   GW_ASSIGN(const Extent extent, check_call(call, options, rank(), size(), path.device()));
   return CheckedCall{call, options, extent};
 }
 
 Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& options) {
+  if (group_->engine()->in_child()) return ProgressEngine::not_in_children();
   CallPath& path = path_of(call, options);
   CheckedCall checked{call, options, {}};
   if (path.device() || !check_quickly(checked, rank(), size())) {

@@ -234,7 +234,7 @@ class NcclPath final : public CallPath {
   Status check(const CheckedCall& call) const;
   // Calls of one batch: their options are the same.
   Status start(const Calls& calls, const std::shared_ptr<WorkState>& work,
-               std::optional<Deadline> deadline);
+               const std::optional<Deadline>& deadline);
   Status enqueue(const Calls& calls, const Stream& stream, Deadline deadline, Enqueued& made) const;
   Result<cuda::Event> enqueue_to_point(const Calls& calls, const Stream& stream, Deadline deadline,
                                        Enqueued& made) const;
@@ -273,7 +273,8 @@ class NcclPath::Run final : public PreparedCall {
  public:
   Run(NcclPath& path, Calls calls)
       : PreparedCall(path.group_), path_(path), calls_(std::move(calls)) {}
-  Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
+  Status start(const std::shared_ptr<WorkState>& work,
+               const std::optional<Deadline>& deadline) override {
     return path_.start(calls_, work, deadline);
   }
 
@@ -296,7 +297,7 @@ Status NcclPath::prepare_all(const std::vector<CheckedCall>& calls,
 // The operation is the engine's before it is enqueued: where a peer does not come, the engine knows
 // whose fault that is, and aborts.
 Status NcclPath::start(const Calls& calls, const std::shared_ptr<WorkState>& work,
-                       std::optional<Deadline> deadline) {
+                       const std::optional<Deadline>& deadline) {
   const Stream stream{comm_->device(), calls.front()->options.stream.native};
   GW_ASSIGN(const bool captured, cuda::is_capturing(stream));
   const cuda::OnDevice here(comm_->device());

@@ -158,7 +158,7 @@ void ProgressEngine::begin_now(std::unique_lock<std::mutex>& lock, bool whole_tu
   if (outstanding_ > 0 && napping_) work_to_do_.notify_one();
 }
 
-bool ProgressEngine::wait(const WorkState& work, std::optional<Deadline> until) {
+bool ProgressEngine::wait(const WorkState& work, const std::optional<Deadline>& until) {
   if (work.done() || in_child()) return work.done();
   const Deadline end = until.value_or(Deadline::max());
   std::unique_lock lock(mutex_);

@@ -128,7 +128,7 @@ class ProgressEngine {
   // Brief ones that wait for company begin.
   void begin_waiting();
   // Until `work` is done, or `until`; true when it is done.
-  bool wait(const WorkState& work, std::optional<Deadline> until);
+  bool wait(const WorkState& work, const std::optional<Deadline>& until);
   // Ends every operation with kCancelled.
   void cancel();
   // The same, and returns when they have ended; the others are told `reason`. Nothing if the engine

@@ -23,7 +23,7 @@ class QuickWork {
   virtual void look() = 0;
   // Looks for some microseconds, and longer while something moves. True when `work` has ended.
   // False: the engine has it now, or `until` has come.
-  virtual bool wait_briefly(const WorkState& work, std::optional<Deadline> until) = 0;
+  virtual bool wait_briefly(const WorkState& work, const std::optional<Deadline>& until) = 0;
   // The engine asks from time to time, after ProgressEngine::attend(): gives it what was open the
   // last time, too. False when nothing is open; then it does not ask again.
   virtual bool hand_over(ProgressEngine& engine) = 0;

@@ -12,7 +12,7 @@ namespace gradwire {
 
 // An engine whose last owner has let it go ends its operations before it is gone, on that owner's
 // thread; nobody else can ask it for anything by then.
-bool WorkState::wait(std::optional<Deadline> until) const {
+bool WorkState::wait(const std::optional<Deadline>& until) const {
   if (in_child()) return done();
   if (const auto quick = quick_.lock(); quick && quick->wait_briefly(*this, until)) {
     return true;
@@ -44,8 +44,7 @@ void Work::finish() {
 
 bool Work::done() const { return state_ == nullptr || state_->look(); }
 
-Status Work::wait(std::optional<Deadline> deadline) {
-  if (state_ == nullptr) return {};
+Status Work::wait_for_end(const std::optional<Deadline>& deadline) {
   if (state_->done() || state_->wait(deadline)) return state_->status();
   if (state_->in_child()) return ProgressEngine::not_in_children();
   return {Code::kTimedOut, "the wait's deadline passed; the operation continues"};

@@ -37,7 +37,7 @@ class WorkState {
   // A child of the process that made it, in which it never ends.
   bool in_child() const { return mark_.in_child(); }
   // Until the end, or `until`; true at the end.
-  bool wait(std::optional<Deadline> until) const;
+  bool wait(const std::optional<Deadline>& until) const;
 
   // One operation has ended. Once for each; any thread.
   void finish(Status status) {

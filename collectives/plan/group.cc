@@ -48,7 +48,7 @@ std::vector<int> Group::job_ranks_of(std::span<const int> ranks) const {
   return jobs;
 }
 
-Deadline Group::end_of(std::optional<Deadline> deadline) const {
+Deadline Group::end_of(const std::optional<Deadline>& deadline) const {
   return deadline.value_or(deadline_in(options_.deadline_seconds));
 }
 
@@ -76,7 +76,8 @@ SenderSearch::Request Group::search_for(int peer, int tag) const {
   return request;
 }
 
-Status Group::submit(std::unique_ptr<Operation> operation, std::optional<Deadline> deadline) const {
+Status Group::submit(std::unique_ptr<Operation> operation,
+                     const std::optional<Deadline>& deadline) const {
   operation->started = std::chrono::steady_clock::now();
   operation->deadline = end_of(deadline);
   return engine_->submit(std::move(operation));

@@ -57,7 +57,7 @@ class Group {
   bool has_failed() const { return engine_->has_failed(*fate_); }
 
   // When an operation that starts now and names `deadline` ends.
-  Deadline end_of(std::optional<Deadline> deadline) const;
+  Deadline end_of(const std::optional<Deadline>& deadline) const;
   // The number of the next collective, on all ranks alike; used up.
   std::uint64_t take_number();
   // The ranks, for an operation without messages of its own.
@@ -70,7 +70,8 @@ class Group {
   SenderSearch::Request search_for(int peer, int tag) const;
   // Hands it to the engine with these times. Its Work ends in any case; the error is that of an
   // engine that has failed before.
-  Status submit(std::unique_ptr<Operation> operation, std::optional<Deadline> deadline) const;
+  Status submit(std::unique_ptr<Operation> operation,
+                const std::optional<Deadline>& deadline) const;
 
   // That share its reductions; null: each is done by one thread.
   const std::shared_ptr<Workers>& workers() const { return engine_->workers(); }

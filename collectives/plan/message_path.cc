@@ -178,7 +178,8 @@ class MessagePath::Run final : public PreparedCall {
  public:
   Run(Group& group, MessageCall call) : PreparedCall(group), call_(std::move(call)) {}
   Status before() override { return call_.operated.before ? call_.operated.before() : Status(); }
-  Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override;
+  Status start(const std::shared_ptr<WorkState>& work,
+               const std::optional<Deadline>& deadline) override;
 
  private:
   std::unique_ptr<Runnable> search(const std::shared_ptr<WorkState>& work) const;
@@ -396,7 +397,7 @@ Status MessagePath::place_on(Device device, MessageCall& planned,
 
 // Its number among those of its kind tells its messages from others'.
 Status MessagePath::Run::start(const std::shared_ptr<WorkState>& work,
-                               std::optional<Deadline> deadline) {
+                               const std::optional<Deadline>& deadline) {
   auto operation = std::make_unique<Operation>(Operation{.signature = call_.signature,
                                                          .algorithm = call_.plan.algorithm,
                                                          .collective = !call_.pair(),

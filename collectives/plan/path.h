@@ -34,9 +34,9 @@ class PreparedCall {
   virtual Status before() { return {}; }
   // Starts a run, which is one operation of `work`. All ranks call it in the same order.
   virtual Status start(const std::shared_ptr<WorkState>& work,
-                       std::optional<Deadline> deadline) = 0;
+                       const std::optional<Deadline>& deadline) = 0;
   // before() and start(), as a Work of its own.
-  virtual Result<Work> start_alone(std::optional<Deadline> deadline) {
+  virtual Result<Work> start_alone(const std::optional<Deadline>& deadline) {
     GW_TRY(group_.status());
     GW_TRY(before());
     auto work = std::make_shared<WorkState>(group_.engine());

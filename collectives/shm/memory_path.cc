@@ -65,15 +65,16 @@ class MemoryPath::Run final : public PreparedCall {
         operated_(std::move(operated)) {}
 
   Status before() override { return operated_.before ? operated_.before() : Status(); }
-  Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override;
+  Status start(const std::shared_ptr<WorkState>& work,
+               const std::optional<Deadline>& deadline) override;
   // Small operations end in here.
-  Result<Work> start_alone(std::optional<Deadline> deadline) override;
+  Result<Work> start_alone(const std::optional<Deadline>& deadline) override;
 
  private:
   ShmExecution begin();
   std::uint64_t begin_flight() const;
-  Status hand_over(ShmExecution execution, std::uint64_t flight, std::optional<Deadline> deadline,
-                   std::shared_ptr<WorkState> work);
+  Status hand_over(ShmExecution execution, std::uint64_t flight,
+                   const std::optional<Deadline>& deadline, std::shared_ptr<WorkState> work);
   bool run_at_once(ShmExecution& execution) const;
   bool wait_at_once(const ShmExecution& execution) const;
 
@@ -89,17 +90,19 @@ class MemoryPath::Message final : public PreparedCall {
   Message(Group& group, ShmMessages& messages, const CheckedCall& call)
       : PreparedCall(group), messages_(messages), kept_(call) {}
 
-  Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
+  Status start(const std::shared_ptr<WorkState>& work,
+               const std::optional<Deadline>& deadline) override {
     const Status status = run(work, deadline).error();
     if (!status.ok()) work->finish(status);
     return status;
   }
-  Result<Work> start_alone(std::optional<Deadline> deadline) override {
+  Result<Work> start_alone(const std::optional<Deadline>& deadline) override {
     return run(nullptr, deadline);
   }
 
  private:
-  Result<Work> run(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) {
+  Result<Work> run(const std::shared_ptr<WorkState>& work,
+                   const std::optional<Deadline>& deadline) {
     if (group().has_failed()) return group().status();
     kept_.options.deadline = deadline;
     return messages_.start({kept_.call, kept_.options, kept_.extent}, work);
@@ -254,7 +257,7 @@ bool MemoryPath::Run::run_at_once(ShmExecution& execution) const {
 
 // Without an allocation or another thread. What others need not wait for is done while this rank
 // waits for them.
-Result<Work> MemoryPath::Run::start_alone(std::optional<Deadline> deadline) {
+Result<Work> MemoryPath::Run::start_alone(const std::optional<Deadline>& deadline) {
   if (group().has_failed()) return group().status();
   GW_TRY(before());
   ShmExecution execution = begin();
@@ -274,7 +277,7 @@ Result<Work> MemoryPath::Run::start_alone(std::optional<Deadline> deadline) {
 }
 
 Status MemoryPath::Run::start(const std::shared_ptr<WorkState>& work,
-                              std::optional<Deadline> deadline) {
+                              const std::optional<Deadline>& deadline) {
   ShmExecution execution = begin();
   return hand_over(std::move(execution), begin_flight(), deadline, work);
 }
@@ -293,7 +296,7 @@ std::uint64_t MemoryPath::Run::begin_flight() const {
 }
 
 Status MemoryPath::Run::hand_over(ShmExecution execution, std::uint64_t flight,
-                                  std::optional<Deadline> deadline,
+                                  const std::optional<Deadline>& deadline,
                                   std::shared_ptr<WorkState> work) {
   auto running = std::make_unique<ShmExecution>(std::move(execution));
   running->hand_over(channel_, group().route_of(call_.number - 1));

@@ -796,7 +796,7 @@ void ShmMessages::look() {
   (void)poll();
 }
 
-bool ShmMessages::wait_briefly(const WorkState& work, std::optional<Deadline> until) {
+bool ShmMessages::wait_briefly(const WorkState& work, const std::optional<Deadline>& until) {
   const ShmLooks looks(waiting_, boards_->crowded(), kMessageLooks, kPauses);
   int moving = 0;
   int looked = 0;

@@ -67,7 +67,7 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   std::uint64_t bytes_sent() const { return bytes_->load(std::memory_order_relaxed); }
 
   void look() override;
-  bool wait_briefly(const WorkState& work, std::optional<Deadline> until) override;
+  bool wait_briefly(const WorkState& work, const std::optional<Deadline>& until) override;
   bool hand_over(ProgressEngine& engine) override;
 
  private:

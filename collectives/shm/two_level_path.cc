@@ -404,7 +404,8 @@ class TwoLevelPath::Run final : public PreparedCall {
   Run(TwoLevelPath& path, const CheckedCall& checked)
       : PreparedCall(path.group_), path_(path), kept_(checked), queue_(queue_of(checked)) {}
 
-  Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline> deadline) override {
+  Status start(const std::shared_ptr<WorkState>& work,
+               const std::optional<Deadline>& deadline) override {
     const OpCall& call = kept_.call;
     const Extent& extent = kept_.extent;
     const std::uint64_t number = group().take_number();

@@ -212,11 +212,4 @@ void Arena::retire() {
   retired_ = true;
 }
 
-std::optional<std::uint64_t> Arena::offset_of(const void* data, std::size_t bytes) const {
-  const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  const auto base = reinterpret_cast<std::uintptr_t>(base_);
-  if (begin < base || begin - base > bytes_ || bytes > bytes_ - (begin - base)) return std::nullopt;
-  return begin - base;
-}
-
 }  // namespace gradwire::shm

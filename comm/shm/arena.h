@@ -87,8 +87,16 @@ class Arena : public std::enable_shared_from_this<Arena> {
   Result<std::uint64_t> take(std::size_t bytes, Pages pages = Pages::kNow);
   void give_back(std::uint64_t offset, std::size_t bytes);
   // Where [data, data + bytes) begins in the arena, the same on all ranks; nullopt if it is not
-  // wholly inside.
-  std::optional<std::uint64_t> offset_of(const void* data, std::size_t bytes) const;
+  // wholly inside. Here, since what GCC 12 makes of an optional that is returned waits until all
+  // stores before it are in the cache.
+  std::optional<std::uint64_t> offset_of(const void* data, std::size_t bytes) const {
+    const auto begin = reinterpret_cast<std::uintptr_t>(data);
+    const auto base = reinterpret_cast<std::uintptr_t>(base_);
+    if (begin < base || begin - base > bytes_ || bytes > bytes_ - (begin - base)) {
+      return std::nullopt;
+    }
+    return begin - base;
+  }
   // Requires an offset below the arena's size.
   std::byte* at(std::uint64_t offset) const { return base_ + offset; }
 

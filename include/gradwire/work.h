@@ -36,7 +36,9 @@ class [[nodiscard]] Work {
   // lists. `deadline` bounds this wait only (default: none beside the operation's own, which
   // OpOptions sets). Errors of the wait itself: kTimedOut at `deadline`, and the operation
   // continues; kUnsupported in a child of fork().
-  Status wait(std::optional<Deadline> deadline = std::nullopt);
+  Status wait(const std::optional<Deadline>& deadline = std::nullopt) {
+    return state_ == nullptr ? Status() : wait_for_end(deadline);
+  }
   // For operations over NCCL: makes `stream` wait for the operation, and returns at once. For all
   // others: wait(). Errors: as wait(); kInvalidArgument for a host stream over NCCL;
   // kInternal with the CUDA call that failed.
@@ -50,6 +52,7 @@ class [[nodiscard]] Work {
   const std::shared_ptr<WorkState>& state() const { return state_; }
 
  private:
+  Status wait_for_end(const std::optional<Deadline>& deadline);
   void finish();
   std::shared_ptr<WorkState> state_;
 };

@@ -353,7 +353,9 @@ class Asked final : public QuickWork {
  public:
   explicit Asked(int times) : left_(times) {}
   void look() override {}
-  bool wait_briefly(const WorkState& work, std::optional<Deadline>) override { return work.done(); }
+  bool wait_briefly(const WorkState& work, const std::optional<Deadline>&) override {
+    return work.done();
+  }
   bool hand_over(ProgressEngine&) override { return --left_ > 0; }
   bool open() const { return left_ > 0; }
 

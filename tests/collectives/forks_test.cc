@@ -4,11 +4,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -77,6 +80,32 @@ TEST(Forks, ChildrenOfRanksThatAreThreadsTouchNothing) {
     return fork_and_go_on(std::move(made.value()[static_cast<std::size_t>(r)]));
   });
   for (std::size_t r = 0; r < faults.size(); ++r) EXPECT_EQ(faults[r], "") << "rank " << r;
+}
+
+// The choice of an algorithm is of the whole process, and behind a lock.
+TEST(Forks, AChildIsRefusedWhateverAnotherRankDidMeanwhile) {
+  constexpr int kForks = 30;
+  auto made = make_inproc_communicators(2, {.deadline_seconds = 60});
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  Communicator& world = *made.value()[0];
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    for (std::int64_t bytes = 1; !stop && bytes < std::int64_t{1} << 40; bytes += bytes / 8 + 1) {
+      EXPECT_TRUE(made.value()[1]->algorithm_for(OpKind::kAllReduce, bytes, "auto").has_value());
+    }
+  });
+  std::string fault;
+  for (int i = 0; i < kForks && fault.empty(); ++i) {
+    fault = in_child([&] {
+      const bool barrier = world.barrier().error().code() == Code::kUnsupported;
+      const bool choice = world.algorithm_for(OpKind::kAllReduce, 4096, "auto").error().code() ==
+                          Code::kUnsupported;
+      return (barrier ? 0 : 1) + (choice ? 0 : 2);
+    });
+  }
+  stop = true;
+  other.join();
+  EXPECT_EQ(fault, "");
 }
 
 }  // namespace

@@ -374,7 +374,7 @@ class FailingPath final : public CallPath {
   class Run final : public PreparedCall {
    public:
     explicit Run(FailingPath& path) : PreparedCall(path.group_), path_(path) {}
-    Status start(const std::shared_ptr<WorkState>& work, std::optional<Deadline>) override {
+    Status start(const std::shared_ptr<WorkState>& work, const std::optional<Deadline>&) override {
       path_.work = work;
       group().engine()->abort("enough");
       work->finish(group().status());
