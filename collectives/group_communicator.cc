@@ -213,6 +213,7 @@ SharedMemory GroupCommunicator::shared_memory() const {
 }
 
 Result<Buffer> GroupCommunicator::allocate(std::size_t bytes) {
+  GW_TRY(group_->not_in_child());
   for (const auto& path : paths_) {
     if (std::optional<Buffer> buffer = path->allocate(bytes)) return std::move(*buffer);
   }
@@ -221,7 +222,7 @@ Result<Buffer> GroupCommunicator::allocate(std::size_t bytes) {
 
 Result<std::string_view> GroupCommunicator::algorithm_for(OpKind kind, std::int64_t bytes,
                                                           std::string_view wanted) {
-  if (group_->engine()->in_child()) return ProgressEngine::not_in_children();
+  GW_TRY(group_->not_in_child());
   for (const auto& path : paths_) {
     GW_ASSIGN(const std::optional<std::string_view> name, path->algorithm_for(kind, bytes, wanted));
     if (name) return *name;
@@ -241,16 +242,15 @@ CallPath& GroupCommunicator::path_of(const OpCall& call, const OpOptions& option
   return *paths_.back();
 }
 
-// Before anything that takes a lock: in a child of fork() another thread may have it for good.
 Result<CheckedCall> GroupCommunicator::check(const CallPath& path, const OpCall& call,
                                              const OpOptions& options) const {
-  if (group_->engine()->in_child()) return ProgressEngine::not_in_children();
+  GW_TRY(group_->not_in_child());
   GW_ASSIGN(const Extent extent, check_call(call, options, rank(), size(), path.device()));
   return CheckedCall{call, options, extent};
 }
 
 Result<Work> GroupCommunicator::start(const OpCall& call, const OpOptions& options) {
-  if (group_->engine()->in_child()) return ProgressEngine::not_in_children();
+  GW_TRY(group_->not_in_child());
   CallPath& path = path_of(call, options);
   CheckedCall checked{call, options, {}};
   if (path.device() || !check_quickly(checked, rank(), size())) {
@@ -335,6 +335,7 @@ Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
 }
 
 Result<std::unique_ptr<Communicator>> GroupCommunicator::shrink(std::optional<Deadline> deadline) {
+  GW_TRY(group_->not_in_child());
   GW_ASSIGN(ProgressEngine::Successor successor,
             group_->engine()->shrink(*group_->job_ranks(), static_cast<std::uint32_t>(group_->id()),
                                      group_->end_of(deadline)));
@@ -367,6 +368,7 @@ Result<std::unique_ptr<GroupCommunicator>> GroupCommunicator::group_of(
 
 Result<std::unique_ptr<Communicator>> GroupCommunicator::create_group(std::span<const int> ranks,
                                                                       const GroupOptions& options) {
+  GW_TRY(group_->not_in_child());
   const std::vector<int> members(ranks.begin(), ranks.end());
   GW_TRY(check_members(members, rank(), size()));
   GW_ASSIGN(std::unique_ptr<GroupCommunicator> part, group_of(members, options, "create_group"));
@@ -380,6 +382,7 @@ Result<std::unique_ptr<Communicator>> GroupCommunicator::create_group(std::span<
 
 Result<std::unique_ptr<Communicator>> GroupCommunicator::split(int color, int key,
                                                                const GroupOptions& options) {
+  GW_TRY(group_->not_in_child());
   const Deadline deadline = group_->end_of(std::nullopt);
   for (const auto& path : paths_) GW_TRY(path->await_all(deadline));
   const std::array<std::int64_t, 2> own{std::max(color, -1), key};

@@ -80,13 +80,13 @@ std::string_view boot_of(std::string_view process_space) {
 }  // namespace
 
 // What a rank puts into the store:
-//   seal{32} "gw-TRANSPORT-6 EPOCH PID SPACE PROCESSORS\n" address
+//   seal{32} "gw-TRANSPORT-7 EPOCH PID SPACE PROCESSORS\n" address
 Result<Members> Members::meet(const Rendezvous& job, const std::string& transport,
                               std::string_view address) {
   const std::string own_space = process_space();
   const Processors own = usable_processors();
   const int epoch = epoch_of(job);
-  const std::string head = "gw-" + transport + "-6 ";
+  const std::string head = "gw-" + transport + "-7 ";
   std::vector<Member> all(1, {std::string(address), own_space, 0, own});
   if (job.size == 1) return Members(0, std::move(all), static_cast<std::uint8_t>(epoch));
   all.clear();

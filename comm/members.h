@@ -49,8 +49,7 @@ class Members {
   // round: after 127 comes 0.
   std::uint8_t epoch() const { return epoch_at(version_); }
   std::uint8_t next_epoch() const { return epoch_at(version_ + 1); }
-  // Whether `epoch` is of a version that comes after that of `than`, of which no more than 63 lie
-  // between.
+  // Whether `epoch` is of a version that comes after that of `than`, by no more than 63.
   static bool is_later(std::uint64_t epoch, std::uint64_t than) {
     const std::uint64_t ahead = (epoch - than) & kEpochs;
     return ahead > 0 && ahead <= kEpochs / 2;

@@ -1,10 +1,17 @@
 #include "collectives/cost/choice.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <limits>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
+#include <tuple>
+#include <vector>
+
+#include "base/forks.h"
 
 namespace gradwire {
 namespace {
@@ -117,24 +124,39 @@ std::vector<Candidate> best_of(const CostQuestion& question, bool counted) {
   return all;
 }
 
-// What all groups of the process asked.
-template <typename Value, typename Find>
-Value remembered(const CostQuestion& q, std::string_view what, const Find& find) {
+// What all groups of the process asked. A child of fork() begins anew: what it finds may be half
+// changed, and locked for good.
+template <typename Value>
+struct Known {
   using Key = std::tuple<OpKind, int, int, std::int64_t, std::int64_t, std::vector<double>,
                          std::string_view>;
-  static std::mutex mutex;
-  static std::map<Key, Value> known;
+  static Known& here() {
+    static std::atomic<Known*> made{new Known};  // for the process's life
+    Known* known = made.load(std::memory_order_acquire);
+    if (!known->mark.in_child()) return *known;
+    auto own = std::make_unique<Known>();
+    return made.compare_exchange_strong(known, own.get()) ? *own.release() : *known;
+  }
+
+  const ForkMark mark;
+  std::mutex mutex;
+  std::map<Key, Value> values;
+};
+
+template <typename Value, typename Find>
+Value remembered(const CostQuestion& q, std::string_view what, const Find& find) {
   const LinkModel& l = q.links;
-  const std::scoped_lock lock(mutex);
+  Known<Value>& known = Known<Value>::here();
+  const std::scoped_lock lock(known.mutex);
   const auto [entry, is_new] =
-      known.try_emplace({q.collective,
-                         q.ranks,
-                         q.nodes,
-                         q.bytes,
-                         q.segment_bytes,
-                         {l.alpha, l.beta, l.gamma, l.alpha_intra, l.beta_intra, l.gap,
-                          l.contention, l.contention_beta},
-                         what});
+      known.values.try_emplace({q.collective,
+                                q.ranks,
+                                q.nodes,
+                                q.bytes,
+                                q.segment_bytes,
+                                {l.alpha, l.beta, l.gamma, l.alpha_intra, l.beta_intra, l.gap,
+                                 l.contention, l.contention_beta},
+                                what});
   if (is_new) entry->second = find();
   return entry->second;
 }

@@ -154,7 +154,7 @@ void ProgressEngine::begin_now(std::unique_lock<std::mutex>& lock, bool whole_tu
   }
   lock.lock();
   driven_ = false;
-  if (outstanding_ > 0 && waiters_ > 0) driver_left_.notify_all();
+  if (outstanding_ > 0 && is_awaited()) driver_left_.notify_all();
   if (outstanding_ > 0 && napping_) work_to_do_.notify_one();
 }
 
@@ -184,7 +184,7 @@ bool ProgressEngine::wait(const WorkState& work, const std::optional<Deadline>& 
     driven_ = false;
   }
   --waiters_;
-  if (waiters_ > 0) driver_left_.notify_all();
+  if (is_awaited()) driver_left_.notify_all();
   if (outstanding_ > 0) work_to_do_.notify_one();
   return work.done();
 }
@@ -211,7 +211,8 @@ void ProgressEngine::while_driving(const std::function<void()>& action) {
   action();
   lock.lock();
   driven_ = false;
-  if (--waiters_ > 0) driver_left_.notify_all();
+  --waiters_;
+  if (is_awaited()) driver_left_.notify_all();
   work_to_do_.notify_one();
 }
 
@@ -448,7 +449,7 @@ void ProgressEngine::end(Operation& operation, Status status) {
   operation.work->finish(std::move(status));
   --outstanding_;
   urgent_ -= operation.queue == Queue::kLatency ? 1 : 0;
-  if (waiters_ + onlookers_ > 0) {
+  if (is_awaited()) {
     // Waiters look at done() under the mutex, so none can miss this.
     const std::lock_guard lock(mutex_);
     driver_left_.notify_all();
@@ -563,8 +564,10 @@ void ProgressEngine::run() {
             Deadline::max());
       lock.lock();
       driven_ = false;
-      if (waiters_ > 0) driver_left_.notify_all();
+      if (is_awaited()) driver_left_.notify_all();
       if (stopping_) break;
+      // Who wanted to drive has what it waited for, and told this thread before it could hear that.
+      if (waiters_ == 0 && outstanding_ > 0) continue;
     }
     const Deadline now = Clock::now();
     const bool submits = now - last_submit_ < std::chrono::duration<double>(kAttentive);

@@ -219,6 +219,8 @@ class ProgressEngine {
   enum class Advanced : std::uint8_t { kNot, kMoved, kEnded, kFailed };
   Advanced advance(Operation& operation);
   Awaited awaited() const;
+  // Whether a thread waits for an operation, so that it is told of what changes.
+  bool is_awaited() const { return waiters_ + onlookers_ > 0; }
   template <typename Action>
   void each_active(const Action& action) const;
   bool has_active() const;

@@ -55,6 +55,10 @@ class Group {
   // Why its operations fail, or ok. Any thread.
   Status status() const { return engine_->status(*fate_); }
   bool has_failed() const { return engine_->has_failed(*fate_); }
+  // Before anything that takes a lock: in a child of fork() another thread may have it for good.
+  Status not_in_child() const {
+    return engine_->in_child() ? ProgressEngine::not_in_children() : Status();
+  }
 
   // When an operation that starts now and names `deadline` ends.
   Deadline end_of(const std::optional<Deadline>& deadline) const;

@@ -67,7 +67,7 @@ class Outbound {
     std::vector<std::byte> copy;  // what is left of a withdrawn one
   };
   Item& push(Op& op, Header header);
-  bool is_large(const Item& item) const { return item.bytes >= Turns::kLarge; }
+  bool is_large(const Item& item) const { return item.bytes > Turns::kLarge; }
   bool is_begun(const Item& item) const { return written_ > 0 && &item == &queue_.front(); }
   std::size_t gather(std::size_t most, bool hold, iovec* pieces, int& count) const;
   void advance(std::size_t bytes, std::vector<Op*>& done);

@@ -185,7 +185,9 @@ bool Tickets::ask() {
   }
   // What lies unread is before every message that is more urgent: no more is written meanwhile.
   blocked_.visit([&](int rank) { return peers_.at(rank).out.blocked(); });
-  return std::ranges::all_of(blocked_.ranks(), [&](int rank) { return peers_.at(rank).came; });
+  return std::ranges::all_of(blocked_.ranks(), [&](int rank) {
+    return peers_.at(rank).came && peers_.at(rank).in.wanted();  // else `came` may be of long ago
+  });
 }
 
 bool Tickets::runnable() const {

@@ -16,7 +16,7 @@ namespace gradwire::tcp {
 
 class Turns {
  public:
-  // Smaller messages take no turns.
+  // Messages of no more bytes take no turns.
   static constexpr std::size_t kLarge = std::size_t{64} << 10;
 
   // `left`: bytes that were written to a rank's connection and have not reached it; 0 if it has

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/elements.h"
+#include "collectives/cost/model.h"
 #include "gradwire/communicator.h"
 #include "tests/support/thread_ranks.h"
 
@@ -100,7 +101,38 @@ TEST(Forks, AChildIsRefusedWhateverAnotherRankDidMeanwhile) {
       const bool barrier = world.barrier().error().code() == Code::kUnsupported;
       const bool choice = world.algorithm_for(OpKind::kAllReduce, 4096, "auto").error().code() ==
                           Code::kUnsupported;
-      return (barrier ? 0 : 1) + (choice ? 0 : 2);
+      const std::vector<int> both{0, 1};
+      const bool groups = world.create_group(both).error().code() == Code::kUnsupported &&
+                          world.split(0, 0).error().code() == Code::kUnsupported &&
+                          world.shrink().error().code() == Code::kUnsupported;
+      const bool memory = world.allocate(100).error().code() == Code::kUnsupported;
+      return (barrier ? 0 : 1) + (choice ? 0 : 2) + (groups ? 0 : 4) + (memory ? 0 : 8);
+    });
+  }
+  stop = true;
+  other.join();
+  EXPECT_EQ(fault, "");
+}
+
+// It may make communicators of its own, whatever the parent's threads were at.
+TEST(Forks, AChildChoosesForItself) {
+  constexpr int kForks = 30;
+  auto made = make_inproc_communicators(2, {.deadline_seconds = 60});
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    for (std::int64_t bytes = 1; !stop; bytes = bytes < std::int64_t{1} << 40 ? 2 * bytes : 1) {
+      // Links that nobody has asked about: each choice is made anew.
+      made.value()[1]->set_link_parameters({.alpha = 1e-6 + 1e-12 * static_cast<double>(bytes)});
+      EXPECT_TRUE(made.value()[1]->algorithm_for(OpKind::kAllReduce, bytes, "auto").has_value());
+    }
+  });
+  std::string fault;
+  for (int i = 0; i < kForks && fault.empty(); ++i) {
+    fault = in_child([] {
+      auto own = make_inproc_communicators(2, {.deadline_seconds = 10});
+      if (!own.has_value()) return 1;
+      return own.value()[0]->algorithm_for(OpKind::kAllReduce, 12345, "auto").has_value() ? 0 : 2;
     });
   }
   stop = true;

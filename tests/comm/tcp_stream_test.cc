@@ -39,7 +39,7 @@ TEST_F(TcpStream, WrittenAndReadInAnyPieces) {
 }
 
 TEST_F(TcpStream, OnlyALargeMessageThatHasNotBegunIsHeld) {
-  Bytes small = pattern(Turns::kLarge - 1, 1), large = pattern(Turns::kLarge, 2), last(1);
+  Bytes small = pattern(Turns::kLarge, 1), large = pattern(Turns::kLarge + 1, 2), last(1);
   Bytes a(small.size()), b(large.size()), c(1);
   Op& first = receive(1, a);
   Op& second = receive(2, b);

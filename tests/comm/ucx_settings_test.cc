@@ -346,7 +346,7 @@ TEST(UcxAddresses, AForgedAddressIsRefused) {
   in_process({}, [] {
     Rendezvous rendezvous{.rank = 0, .size = 2, .job = "t", .store = make_inproc_store()};
     rendezvous.secret = "a secret";
-    const std::string forged = std::string(32, '\0') + "gw-ucx-6 0 1 space 1\n2 3 4\naddress";
+    const std::string forged = std::string(32, '\0') + "gw-ucx-7 0 1 space 1\n2 3 4\naddress";
     const auto bytes = std::as_bytes(std::span(forged.data(), forged.size()));
     if (!rendezvous.store->set("ucx/1", bytes, deadline_in(1)).ok()) return std::string("set");
     const auto transport = make_ucx_transport(rendezvous);
