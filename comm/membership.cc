@@ -282,7 +282,10 @@ void Membership::make_certain(int rank) {
   verdict_->certain = true;
 }
 
+// Who has said goodbye waits for nobody, and whom it told closes its end: that is no loss, though
+// it goes on with the others.
 void Membership::look_for_losses(Deadline now) {
+  if (goodbye_) return;
   const auto ripe = [&](const Peer& peer) {
     return peer.state == State::kLive && !peer.goodbye && peer.suspect_since &&
            now - *peer.suspect_since >= kSuspicion;

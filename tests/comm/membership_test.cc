@@ -354,6 +354,18 @@ TEST_F(MembershipTest, WhoIsGivenUpLivesOn) {
   EXPECT_GT(members_.next_event(at(9000)), at(9020));  // nobody is suspected any more
 }
 
+// Those who are told close their end of the connection, and go on with the others.
+TEST_F(MembershipTest, WhoLeavesHoldsNobodyForLost) {
+  for (const int rank : {1, 2, 3}) members_.heard(rank);
+  members_.say_goodbye();
+  hear({.kind = Kind::kFarewell}, 1, 100);
+  members_.data_over(1, "connection closed", at(100));
+  members_.suspect(2, "connection reset", at(100));
+  run(100, 7000, {});
+  EXPECT_FALSE(members_.lost().has_value());
+  EXPECT_EQ(receivers_of(Kind::kVerdict), std::vector<int>());
+}
+
 TEST_F(MembershipTest, FarewellsAreAwaited) {
   members_.say_goodbye();
   EXPECT_EQ(receivers_of(Kind::kGoodbye), (std::vector<int>{1, 2, 3}));
