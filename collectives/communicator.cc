@@ -1,4 +1,4 @@
-// Communicator's methods as spellings of start().
+// Communicator's methods as spellings of start(), which is GroupCommunicator's.
 #include "gradwire/communicator.h"
 
 #include <algorithm>

@@ -47,8 +47,7 @@ class Members {
   void advance(std::span<const int> survivors, std::uint32_t version);
   // 7 bits that tell messages of this version from those of others, and of other jobs. They go
   // round: after 127 comes 0.
-  std::uint8_t epoch() const { return epoch_at(version_); }
-  std::uint8_t next_epoch() const { return epoch_at(version_ + 1); }
+  std::uint8_t epoch() const { return static_cast<std::uint8_t>((epoch_ + version_) & kEpochs); }
   // Whether `epoch` is of a version that comes after that of `than`, by no more than 63.
   static bool is_later(std::uint64_t epoch, std::uint64_t than) {
     const std::uint64_t ahead = (epoch - than) & kEpochs;
@@ -63,11 +62,7 @@ class Members {
   bool is_crowded() const;
 
  private:
-  static constexpr std::uint64_t kEpochs = 0x7f;
-
-  std::uint8_t epoch_at(std::uint32_t version) const {
-    return static_cast<std::uint8_t>((epoch_ + version) & kEpochs);
-  }
+  static constexpr std::uint64_t kEpochs = 0x7f;  // a mask
 
   int self_;
   std::vector<Member> all_;

@@ -5,7 +5,6 @@
 #include <bit>
 #include <limits>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <set>
 #include <tuple>
@@ -124,29 +123,24 @@ std::vector<Candidate> best_of(const CostQuestion& question, bool counted) {
   return all;
 }
 
-// What all groups of the process asked. A child of fork() begins anew: what it finds may be half
-// changed, and locked for good.
+// What all groups of the process asked.
 template <typename Value>
 struct Known {
-  using Key = std::tuple<OpKind, int, int, std::int64_t, std::int64_t, std::vector<double>,
-                         std::string_view>;
-  static Known& here() {
-    static std::atomic<Known*> made{new Known};  // for the process's life
-    Known* known = made.load(std::memory_order_acquire);
-    if (!known->mark.in_child()) return *known;
-    auto own = std::make_unique<Known>();
-    return made.compare_exchange_strong(known, own.get()) ? *own.release() : *known;
-  }
-
   const ForkMark mark;
   std::mutex mutex;
-  std::map<Key, Value> values;
+  std::map<std::tuple<OpKind, int, int, std::int64_t, std::int64_t, std::vector<double>,
+                      std::string_view>,
+           Value>
+      values;
 };
 
+// A child of fork() begins anew: what it finds may be half changed, and locked for good.
 template <typename Value, typename Find>
 Value remembered(const CostQuestion& q, std::string_view what, const Find& find) {
+  static std::atomic<Known<Value>*> made{new Known<Value>};  // for the process's life
+  if (made.load()->mark.in_child()) made = new Known<Value>;
+  Known<Value>& known = *made;
   const LinkModel& l = q.links;
-  Known<Value>& known = Known<Value>::here();
   const std::scoped_lock lock(known.mutex);
   const auto [entry, is_new] =
       known.values.try_emplace({q.collective,

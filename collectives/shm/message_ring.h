@@ -48,12 +48,6 @@ struct MessageRing {
 
   Head& at(std::uint64_t begin) { return *reinterpret_cast<Head*>(entries + begin % kBytes); }
   static std::byte* payload(Head& head) { return reinterpret_cast<std::byte*>(&head + 1); }
-  // Of what payload() of an entry that is not kInline holds.
-  static Lent lent(Head& head) {
-    Lent lent;
-    std::memcpy(&lent, payload(head), sizeof lent);
-    return lent;
-  }
   static std::uint64_t to_end(std::uint64_t begin) { return kBytes - begin % kBytes; }
   // Bytes of an entry.
   static std::uint64_t size_with(std::size_t payload) {

@@ -170,6 +170,7 @@ class ShmMessages::Run final : public Runnable {
     messages_->forget(*one_);
   }
   std::vector<int> waiting_for(const Transport&) const override {
+    const Look look(*messages_, Look::By::kEngine);
     return messages_->waiting_for(*one_);
   }
   int closed_peer() const override {
@@ -247,7 +248,7 @@ Result<Work> ShmMessages::start(const CheckedCall& call, const std::shared_ptr<W
       if (sends) {
         ++peer(one->peer).unsent;
         sends_.push_back(one.get());
-        pushes_ = -1;  // the next look is at all
+        pushes_ = ~0U;  // the next look is at all
         (void)push_sends();
       } else {
         post(*one);
@@ -411,7 +412,7 @@ bool ShmMessages::drain(int from) {
     moved = true;
     Arrived message{
         .kind = head->kind, .lent = {.bytes = head->payload}, .data = MessageRing::payload(*head)};
-    if (head->kind != Kind::kInline) message.lent = MessageRing::lent(*head);
+    if (head->kind != Kind::kInline) std::memcpy(&message.lent, message.data, sizeof message.lent);
     const auto receive = std::ranges::find_if(receives_, [&](const Open* one) {
       return one->matches(from, head->tag) && static_cast<std::uint8_t>(one->dtype) == head->dtype;
     });
@@ -449,8 +450,11 @@ void ShmMessages::meet(Open& receive, int from, const Arrived& message) {
                                            message.lent.bytes, receive.bytes));
     return;
   }
-  if (message.kind == Kind::kInline) {
+  const bool is_lent = message.kind != Kind::kInline;  // also one of 0 bytes behind many others
+  if (!is_lent || message.lent.bytes == 0) {
     if (message.lent.bytes > 0) std::memcpy(receive.out, message.data, message.lent.bytes);
+    if (is_lent) lent_at(message.lent.words).done.store(1, std::memory_order_release);
+    if (is_lent) note_written(from);
     return end(receive);
   }
   receive.from = message.kind;
@@ -764,11 +768,10 @@ int ShmMessages::closed_peer(const Open& one) {
 }
 
 std::vector<int> ShmMessages::waiting_for(const Open& one) const {
-  std::vector<int> ranks;
-  for (int p = 0; p < size(); ++p) {
-    const int awaited = one.source >= 0 ? one.source : one.peer;
-    if (p != rank_ && (awaited == kAnySource || awaited == p)) ranks.push_back(job_rank(p));
-  }
+  const int awaited = one.source >= 0 ? one.source : one.peer;
+  if (awaited != kAnySource) return {job_rank(awaited)};
+  std::vector<int> ranks = *route_.group;
+  std::erase(ranks, job_rank(rank_));
   std::ranges::sort(ranks);
   return ranks;
 }

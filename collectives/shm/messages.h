@@ -199,7 +199,7 @@ class ShmMessages final : public QuickWork, public std::enable_shared_from_this<
   std::uint32_t next_slot_ = 0;            // of it
   double staging_ = 0;                     // seconds a byte, as Peer::taking
   std::vector<int> to_ring_;               // who may have lain down before they saw something
-  int pushes_ = 0;
+  std::uint32_t pushes_ = 0;
   bool attended_ = false;
   int put_off_ = 0;                 // visits, of the engine's thread: another was looking
   std::uint64_t moves_ = 0;         // looks that have found something

@@ -90,12 +90,10 @@ class Arena : public std::enable_shared_from_this<Arena> {
   // wholly inside. Here, since what GCC 12 makes of an optional that is returned waits until all
   // stores before it are in the cache.
   std::optional<std::uint64_t> offset_of(const void* data, std::size_t bytes) const {
-    const auto begin = reinterpret_cast<std::uintptr_t>(data);
     const auto base = reinterpret_cast<std::uintptr_t>(base_);
-    if (begin < base || begin - base > bytes_ || bytes > bytes_ - (begin - base)) {
-      return std::nullopt;
-    }
-    return begin - base;
+    const auto begin = reinterpret_cast<std::uintptr_t>(data) - base;  // huge if it is below
+    if (begin > bytes_ || bytes > bytes_ - begin) return std::nullopt;
+    return begin;
   }
   // Requires an offset below the arena's size.
   std::byte* at(std::uint64_t offset) const { return base_ + offset; }

@@ -237,7 +237,7 @@ TcpTransport::~TcpTransport() {
   }
   // What still comes is thrown away: what is unread when a connection is closed makes the kernel
   // forget what it has not delivered.
-  peers_.rebuild(membership_->members().next_epoch());
+  peers_.rebuild(membership_->members().epoch() + std::uint64_t{1});
   membership_->say_goodbye();  // first: who sees the end alone takes it for a loss
   for (int peer = 0; peer < size(); ++peer) peers_.at(peer).out.shut();
   for (const Deadline until = deadline_in(kLeaveSeconds);

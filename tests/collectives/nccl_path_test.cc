@@ -245,7 +245,7 @@ TEST_F(NcclCommunicatorTest, WhatTheDeviceNeverEndsEndsAtItsDeadline) {
       },
       0.3);
   device_hangs = false;
-  EXPECT_THAT(texts, Each(tells("all_reduce", "operation 1", "0.3")));
+  EXPECT_THAT(texts, Each(tells("all_reduce", "operation 2", "0.3")));
   EXPECT_THAT(std::string(fake_.take_log()),
               AllOf(HasSubstr("ncclCommAbort rank 0\n"), HasSubstr("ncclCommAbort rank 1\n")));
 }
