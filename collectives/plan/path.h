@@ -36,13 +36,7 @@ class PreparedCall {
   virtual Status start(const std::shared_ptr<WorkState>& work,
                        const std::optional<Deadline>& deadline) = 0;
   // before() and start(), as a Work of its own.
-  virtual Result<Work> start_alone(const std::optional<Deadline>& deadline) {
-    GW_TRY(group_.status());
-    GW_TRY(before());
-    auto work = std::make_shared<WorkState>(group_.engine());
-    GW_TRY(start(work, deadline));
-    return Work(std::move(work));
-  }
+  virtual Result<Work> start_alone(const std::optional<Deadline>& deadline);
 
  protected:
   Group& group() const { return group_; }
@@ -94,10 +88,8 @@ class CallPath {
     }
     return {};
   }
-  virtual Result<Work> start(const CheckedCall& call) {
-    GW_ASSIGN(const std::unique_ptr<PreparedCall> prepared, prepare(call));
-    return prepared->start_alone(call.options.deadline);
-  }
+  // A call that is prepared for one run.
+  virtual Result<Work> start(const CheckedCall& call);
 
   // As Communicator::probe(), of sound arguments; nullopt where messages go another way.
   virtual std::optional<Result<int>> probe(int, int, Deadline) { return std::nullopt; }

@@ -10,7 +10,7 @@
 //
 // A chunk's values are added in the order in which it walks, so the order depends on the chunk's
 // index alone. Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 2009.
-#include "collectives/schedules/steps.h"
+#include "collectives/schedules/ring.h"
 
 #include <algorithm>
 #include <utility>
@@ -18,6 +18,22 @@
 #include "collectives/schedules/schedules.h"
 
 namespace gradwire {
+
+void add_ring_reduce_scatter(Schedule& schedule, const RingSeat& seat, const ChunkPlaces& chunk) {
+  for (int t = 1; t < seat.length; ++t) {
+    schedule.rounds.push_back(
+        {send_step(seat.next, chunk(around(seat.place - t, seat.length))),
+         recv_reduce(seat.prev, chunk(around(seat.place - t - 1, seat.length)))});
+  }
+}
+
+void add_ring_all_gather(Schedule& schedule, const RingSeat& seat, const ChunkPlaces& chunk) {
+  for (int t = 0; t < seat.length - 1; ++t) {
+    schedule.rounds.push_back(
+        {send_step(seat.next, chunk(around(seat.place - t, seat.length))),
+         recv_copy(seat.prev, chunk(around(seat.place - t - 1, seat.length)))});
+  }
+}
 
 Schedule ring_all_reduce(int rank, int size, std::int64_t elems) {
   Schedule schedule = in_place_schedule(rank, size, elems);
