@@ -99,6 +99,7 @@ Result<bool> Execution::advance(Transport& transport, ScratchPool& pool) {
     const auto channel = route_.first_channel + static_cast<std::uint32_t>(s);
     GW_ASSIGN(const bool slot_moved, advance_slot(slots_[s], channel, transport));
     moved = moved || slot_moved;
+    has_more_ = combined_ >= kCombinedInATurn;
     if (has_more_) first_slot_ = (s + 1) % slots_.size();
   }
   if (route_.turn.order && all_posted()) route_.turn.pass_on();
@@ -145,6 +146,7 @@ Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transpor
       GW_TRY(post_round(slot, channel, transport));
       moved = true;
     }
+    if (combined_ >= kCombinedInATurn) return true;  // what it combined is on its way
     if (slot.ticket) {
       for (std::size_t i = 0; i < slot.batch.size(); ++i) {
         slot.arrived[i] = transport.received(*slot.ticket, i);
@@ -158,8 +160,6 @@ Result<bool> Execution::advance_slot(Slot& slot, std::uint32_t channel, Transpor
     GW_TRY(finish_round(slot));
     ++slot.round;
     moved = true;
-    has_more_ = combined_ >= kCombinedInATurn;
-    if (has_more_) return true;
   }
 }
 

@@ -17,6 +17,7 @@
 #include "base/elements.h"
 #include "collectives/engine/executor.h"
 #include "collectives/failure/notes.h"
+#include "collectives/schedules/selection.h"
 #include "comm/inproc/inproc_transport.h"
 #include "gradwire/communicator.h"
 #include "tests/support/passing_transport.h"
@@ -430,6 +431,44 @@ TEST(ProgressEngine, IsNotLockedWhileItTellsOfWhatItRefuses) {
   EXPECT_EQ(refused.code(), Code::kCancelled) << refused.message();
   EXPECT_TRUE(answered);
   EXPECT_EQ(begun, 0);
+}
+
+// A turn ends after so much was combined, for others' sake. What it combined is on its way by then:
+// the peer takes it while more is combined here.
+TEST(ProgressEngine, WhatATurnHasCombinedLeavesInIt) {
+  constexpr std::int64_t kElems = 3 * (128 << 10);  // three cuts of as much as ends a turn
+  auto transports = make_inproc_transports(2);
+  ASSERT_TRUE(transports.has_value());
+  const auto group = std::make_shared<const std::vector<int>>(std::vector<int>{0, 1});
+  std::vector<std::vector<float>> tensors{std::vector<float>(kElems, 1),
+                                          std::vector<float>(kElems, 2)};
+  std::vector<Execution> ranks;
+  for (int r = 0; r < 2; ++r) {
+    std::byte* data = reinterpret_cast<std::byte*>(tensors[static_cast<std::size_t>(r)].data());
+    ranks.emplace_back(
+        std::make_shared<const Layout>(make_schedule(OpKind::kAllReduce, "tree", r, 2, kElems),
+                                       DType::kF32, Segmentation()),
+        Operands{.in = data, .out = data}, Route{.group = group});
+  }
+  ScratchPool pools[2];
+  int shared_turns = 0;
+  for (int turn = 0; turn < 1000 && !(ranks[0].done() && ranks[1].done()); ++turn) {
+    for (std::size_t r = 0; r < 2; ++r) {
+      Transport& transport = *transports.value()[r];
+      ASSERT_TRUE(transport.progress().has_value());
+      const std::uint64_t before = ranks[r].bytes_sent();
+      if (ranks[r].done()) continue;
+      ASSERT_TRUE(ranks[r].advance(transport, pools[r]).has_value());
+      if (!ranks[r].awaited().nothing) continue;
+      ++shared_turns;
+      EXPECT_GT(ranks[r].bytes_sent(), before) << "turn " << turn << " of rank " << r;
+    }
+  }
+  EXPECT_GT(shared_turns, 0);
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_EQ(tensors[r], std::vector<float>(kElems, 3)) << "rank " << r;
+    ranks[r].release(pools[r]);
+  }
 }
 
 std::string wait_for(Result<Work> work) {
