@@ -7,6 +7,7 @@
 
 #include "aggregate/engine.h"
 #include "aggregate/exchange.h"
+#include "aggregate/narrow/wide_buffers.h"
 #include "aggregate/node_groups.h"
 #include "aggregate/plan.h"
 #include "aggregate/reshard.h"
@@ -18,17 +19,18 @@
 namespace gradwire {
 namespace {
 
-Status check_gradient(const std::string& name, const TensorView& grad) {
-  if (grad.dtype() != DType::kF32 && grad.dtype() != DType::kF64) {
-    return {Code::kInvalidArgument, "aggregator: gradient '" + name + "' is of " +
-                                        std::string(to_string(grad.dtype())) +
-                                        " (expected f32 or f64)"};
-  }
-  return {};
-}
-
 std::string text_of(Device device) {
   return device.space == MemorySpace::kCuda ? format("CUDA device %d", device.ordinal) : "the host";
+}
+
+Status check_gradient(const std::string& name, const TensorView& grad) {
+  const DType dtype = grad.dtype();
+  const bool here = grad.device().space != MemorySpace::kCuda;
+  if (dtype == DType::kF32 || dtype == DType::kF64 || (here && is_narrow(dtype))) return {};
+  return {Code::kInvalidArgument,
+          "aggregator: gradient '" + name + "' is of " + std::string(to_string(dtype)) + " on " +
+              text_of(grad.device()) + " (expected f32 or f64" +
+              (here ? ", f16 or bf16)" : "; f16 and bf16 on the host alone)")};
 }
 
 class BucketAggregator final : public Aggregator, private ParameterSizes {
@@ -48,7 +50,8 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
                  options_.lean,
                  options_.bucket_bytes,
                  nullptr,
-                 0} {}
+                 0,
+                 std::make_shared<WideBuffers>()} {}
   // In a child of fork() its thread is the parent's.
   ~BucketAggregator() override {
     if (mark_.in_child()) abandon(engine_);
@@ -306,12 +309,16 @@ Result<Exchanges> alone(Result<std::unique_ptr<BucketExchange>> made) {
 }  // namespace
 
 Result<Exchanges> make_exchanges(const ExchangeContext& context, Path path, Members members) {
+  const Parameter& any = *members.front();
+  const bool as_it_is = path == Path::kDense && any.inner == nullptr;
+  if (is_narrow(any.grad.dtype()) && !as_it_is) {
+    return alone(make_widened_exchange(context, path, members));
+  }
   if (context.form != AggregateForm::kAllReduce) {
     return alone(path == Path::kDense ? make_dense_shards(context, std::move(members))
                                       : make_packed_shards(context, members));
   }
-  const Parameter& first = *members.front();
-  if (first.inner != nullptr && (path != Path::kDense || first.dense_levels)) {
+  if (any.inner != nullptr && (path != Path::kDense || any.dense_levels)) {
     return alone(make_two_level_exchange(context, path, members));
   }
   switch (path) {

@@ -1,5 +1,8 @@
 // Gradients as they are: one all-reduce over the bucket, then one multiplication by 1/size. Where
 // the gradients of a bucket lie one after another in memory they are reduced in place.
+//
+// Gradients of 16 bits are added by owners of parts, in fp32 and in the order of ranks, and the
+// mean is rounded once ("canonical"); on a ring every rank would round what it passes on.
 #include <utility>
 
 #include "aggregate/device_exchange.h"
@@ -51,15 +54,16 @@ class DenseExchange final : public BucketExchange {
   }
 
   Result<std::optional<Work>> issue(int) override {
-    GW_ASSIGN(Work work,
-              context_.communicator.all_reduce(
-                  flat_, ReduceOp::kSum,
-                  {.algorithm = context_.algorithm, .deadline = std::nullopt, .stream = {}}));
+    const std::string_view algorithm =
+        narrow() ? "canonical" : std::string_view(context_.algorithm);
+    GW_ASSIGN(Work work, context_.communicator.all_reduce(
+                             flat_, narrow() ? ReduceOp::kMean : ReduceOp::kSum,
+                             {.algorithm = algorithm, .deadline = std::nullopt, .stream = {}}));
     return std::optional<Work>(std::move(work));
   }
 
   Status absorb(int, std::uint64_t) override {
-    if (const int size = context_.communicator.size(); size > 1) {
+    if (const int size = context_.communicator.size(); size > 1 && !narrow()) {
       GW_TRY(scale(flat_, 1.0 / size, {}));
     }
     return in_place_ ? Status() : copy_all(false);
@@ -68,6 +72,7 @@ class DenseExchange final : public BucketExchange {
   std::size_t held_bytes() const override { return buffer_.bytes().size(); }
 
  private:
+  bool narrow() const { return is_narrow(flat_.dtype()); }
   Status copy_all(bool to_flat) {
     std::int64_t begin = 0;
     for (const Parameter* member : members_) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "aggregate/narrow/wide_buffers.h"
 #include "aggregate/node_groups.h"
 #include "aggregate/replica_check.h"
 #include "base/elements.h"
@@ -20,7 +21,7 @@ constexpr std::int64_t kStepsToGrow = 2;
 AggregateStats bytes_of_one_step(const ExchangeContext& context,
                                  std::span<const Parameter> parameters) {
   AggregateStats bytes;
-  for (const DType dtype : {DType::kF32, DType::kF64}) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
     std::int64_t elems = 0;
     for (const Parameter& parameter : parameters) {
       if (parameter.grad.dtype() == dtype) elems += parameter.grad.elems();
@@ -291,7 +292,7 @@ Status Engine::check_agreement() {
 
 // After a step: packing memory, and what is kept.
 std::uint64_t Engine::held_bytes() {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = context_.wide->bytes();
   for (const Bucket& bucket : buckets_) {
     for (const auto& warmup : bucket.warmup) bytes += warmup->held_bytes();
     for (const auto& exchange : bucket.exchanges) {

@@ -35,6 +35,7 @@ class BucketExchange {
 };
 
 struct NodeGroups;
+class WideBuffers;
 
 // Lent to all exchanges of an aggregator, which it outlives.
 struct ExchangeContext {
@@ -47,6 +48,7 @@ struct ExchangeContext {
   std::int64_t strip_bytes = 0;  // of gradient, about, in one strip of a parameter; 0: no strips
   std::shared_ptr<const CopyLane> lane = nullptr;  // where gradients are on a device
   double lane_seconds = 0;                         // how long what is enqueued there may take
+  std::shared_ptr<WideBuffers> wide = nullptr;     // for gradients of 16 bits that need it
 
   // Where coders' work is enqueued.
   Stream stream() const { return lane == nullptr ? Stream{} : lane->to_device(); }
@@ -79,6 +81,10 @@ Result<std::unique_ptr<BucketExchange>> make_packed_shards(const ExchangeContext
 // Of members whose `inner` is not null.
 Result<std::unique_ptr<BucketExchange>> make_two_level_exchange(const ExchangeContext& context,
                                                                 Path path, const Members& members);
+// Of members of 16 bits: the exchange that they would have in fp32, over copies of theirs that are
+// there while the bucket is in work.
+Result<std::unique_ptr<BucketExchange>> make_widened_exchange(const ExchangeContext& context,
+                                                              Path path, const Members& members);
 // Of sparse members: Path::kOkTopk.
 Result<std::unique_ptr<BucketExchange>> make_oktopk_exchange(const ExchangeContext& context,
                                                              const Members& members);

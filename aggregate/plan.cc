@@ -316,7 +316,7 @@ Result<Parameter> plan_parameter(Plan& plan, const AggregatorOptions& options, s
 std::vector<RoundKind> rounds_of(const Parameter& parameter, int size) {
   std::vector<RoundKind> rounds;
   for (int round = 0; round < parameter.compressor->traits().rounds; ++round) {
-    rounds.push_back(parameter.compressor->round_kind(round, parameter.grad.dtype(), size));
+    rounds.push_back(parameter.compressor->round_kind(round, parameter.coded_dtype(), size));
   }
   return rounds;
 }

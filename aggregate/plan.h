@@ -52,10 +52,14 @@ struct Plan {
 // several rules it names the one.
 Result<Plan> read_plan(const Registry& registry, const AggregatorOptions& options);
 
+constexpr bool is_narrow(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+
 // A registered parameter with its fate.
 struct Parameter {
   std::string name;
   TensorView grad = {};  // lent by the caller
+  // What a coder of it sees: gradients of 16 bits are widened for one (widened_exchange.cc).
+  DType coded_dtype() const { return is_narrow(grad.dtype()) ? DType::kF32 : grad.dtype(); }
   Path path = Path::kDense;
   std::shared_ptr<const Compressor> compressor = nullptr;
   std::uint64_t seed = 0;

@@ -15,7 +15,7 @@ std::uint64_t unsigned_of(std::int64_t bytes) { return static_cast<std::uint64_t
 
 std::uint64_t round_bytes(const Parameter& parameter, int round, int rank, int size) {
   const Compressor& method = *parameter.compressor;
-  const DType dtype = parameter.grad.dtype();
+  const DType dtype = parameter.coded_dtype();
   const RoundKind kind = method.round_kind(round, dtype, size);
   const std::size_t payload = method.max_payload_bytes(parameter.grad.shape(), dtype, round, size);
   const auto others = static_cast<std::uint64_t>(size - 1);
@@ -30,7 +30,7 @@ std::uint64_t round_bytes(const Parameter& parameter, int round, int rank, int s
 std::uint64_t shard_bytes(const Parameter& parameter, int rank, int size, AggregateForm form) {
   const auto packed = [&](int owner) {
     const Shape shard = Shape::vector(shard_of(parameter, size, owner).size());
-    return parameter.compressor->max_payload_bytes(shard, parameter.grad.dtype(), 0, size);
+    return parameter.compressor->max_payload_bytes(shard, parameter.coded_dtype(), 0, size);
   };
   std::uint64_t bytes = 0;
   for (int owner = 0; owner < size; ++owner) {

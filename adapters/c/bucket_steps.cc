@@ -2,18 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
 #include "base/elements.h"
 #include "base/forks.h"
 #include "base/text.h"
-#include "device/ops.h"
 
 namespace gradwire::c {
 namespace {
-
-bool is_narrow(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
 
 template <typename T>
 bool all_finite(std::span<const T> values) {
@@ -22,11 +20,21 @@ bool all_finite(std::span<const T> values) {
   return finite;
 }
 
+// Infinities and NaNs have all bits of the exponent, and they alone.
+bool all_below(std::uint16_t exponent, const TensorView& tensor) {
+  const auto* values = reinterpret_cast<const std::uint16_t*>(tensor.data());
+  bool finite = true;
+  for (std::int64_t i = 0; i < tensor.elems(); ++i) finite &= (values[i] & exponent) != exponent;
+  return finite;
+}
+
 bool is_finite(const TensorView& tensor) {
-  if (tensor.dtype() == DType::kF64) {
-    return all_finite(std::span<const double>(elements<double>(tensor)));
+  switch (tensor.dtype()) {
+    case DType::kF64: return all_finite(std::span<const double>(elements<double>(tensor)));
+    case DType::kF16: return all_below(0x7c00, tensor);
+    case DType::kBF16: return all_below(0x7f80, tensor);
+    default: return all_finite(std::span<const float>(elements<float>(tensor)));
   }
-  return all_finite(std::span<const float>(elements<float>(tensor)));
 }
 
 // All bits set is a quiet NaN of every floating type.
@@ -77,18 +85,8 @@ BucketSteps::~BucketSteps() {
 }
 
 Status BucketSteps::add(const Tensor& tensor) {
-  Slot slot;
-  slot.tensor = tensor;
-  DType dtype = tensor.dtype;
-  std::byte* place = &nowhere_;
-  if (is_narrow(dtype)) {
-    dtype = DType::kF32;
-    const auto elems = static_cast<std::size_t>(tensor.shape.elems());
-    GW_ASSIGN(slot.wide, Buffer::allocate(elems * sizeof(float)));
-    if (elems > 0) place = slot.wide.bytes().data();
-  }
-  slots_.push_back(std::move(slot));
-  return aggregator_->add(tensor.name, TensorView(place, tensor.shape, dtype));
+  slots_.push_back({.tensor = tensor});
+  return aggregator_->add(tensor.name, TensorView(&nowhere_, tensor.shape, tensor.dtype));
 }
 
 Status BucketSteps::check(std::span<const gw_gradient> gradients) const {
@@ -148,15 +146,9 @@ Result<std::shared_ptr<WorkCell>> BucketSteps::submit(std::span<const gw_gradien
 
 // Where steps may be skipped it is but looked at.
 Status BucketSteps::hand_over(Slot& slot, int index) {
-  TensorView values = slot.given;
-  if (is_narrow(slot.tensor.dtype) && !values.empty()) {
-    values = slot.wide.tensor(slot.tensor.shape, DType::kF32);
-    GW_TRY(cast(slot.given, values, {}));
-  } else if (!values.empty()) {
-    GW_TRY(aggregator_->move(index, values));
-  }
+  if (!slot.given.empty()) GW_TRY(aggregator_->move(index, slot.given));
   if (!skips_) return aggregator_->ready(index);
-  if (!values.empty() && !is_finite(values)) nonfinite_ = true;
+  if (!slot.given.empty() && !is_finite(slot.given)) nonfinite_ = true;
   return {};
 }
 
@@ -234,11 +226,6 @@ void BucketSteps::arrived(int index, const Status& outcome) {
     bucket = std::move(slot.bucket);
   }
   if (bucket == nullptr) return;
-  Status narrowed;
-  if (is_narrow(slot.tensor.dtype) && !slot.given.empty()) {
-    narrowed = cast(slot.wide.tensor(slot.tensor.shape, DType::kF32), slot.given, {});
-  }
-  if (!narrowed.ok()) bucket->end(narrowed);
   if (bucket->left.fetch_sub(1) == 1) bucket->end({});
 }
 

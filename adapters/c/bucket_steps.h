@@ -20,7 +20,6 @@
 #include "adapters/c/handles.h"
 #include "adapters/c/work_cell.h"
 #include "gradwire/aggregator.h"
-#include "gradwire/buffer.h"
 #include "gradwire/c.h"
 #include "gradwire/status.h"
 
@@ -64,7 +63,6 @@ class BucketSteps {
   };
   struct Slot {
     Tensor tensor;
-    Buffer wide;                               // of f16 and bf16: their values as f32
     TensorView given = {};                     // the caller's memory in this step
     bool submitted = false;                    // in this step
     std::shared_ptr<Bucket> bucket = nullptr;  // until it has arrived; under arrivals_

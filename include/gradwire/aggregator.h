@@ -231,8 +231,11 @@ class Aggregator {
                                                     AggregatorOptions options);
   virtual ~Aggregator() = default;
   // Adds a gradient, before the first ready(). Its memory is lent for the aggregator's life. Type:
-  // kF32 or kF64. Place: all gradients in host memory, or all on one GPU (docs/gpu.md has the
-  // methods and the waits). Errors: kInvalidArgument for a name that was added before, another type
+  // kF32, kF64, or in host memory kF16 or kBF16. Uncompressed, gradients of 16 bits travel as they
+  // are, owners of parts add them up in fp32, and the mean is rounded once, to nearest even; other
+  // methods work on copies in fp32, of a few buckets at a time, and keep their state in fp32.
+  // Place: all gradients in host memory, or all on one GPU (docs/gpu.md has the methods and the
+  // waits). Errors: kInvalidArgument for a name that was added before, another type
   // or another place, or a spec that does not fit the shape; kUnsupported, at the latest by the
   // first ready(), for a method or an element type without GPU kernels.
   virtual Status add(std::string name, TensorView grad) = 0;

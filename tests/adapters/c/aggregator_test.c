@@ -148,6 +148,33 @@ static void half_types(gw_comm* comm) {
   gw_aggregator_free(aggregator);
 }
 
+/* Likewise of one rank's half infinity or NaN; the largest finite half is none. */
+static void half_overflows(gw_comm* comm) {
+  const struct {
+    gw_dtype dtype;
+    uint16_t value;
+    int skips;
+  } cases[] = {{GW_BF16, 0x7f80, 1}, {GW_BF16, 0xffc1, 1}, {GW_BF16, 0x7f7f, 0},
+               {GW_F16, 0xfc00, 1},  {GW_F16, 0x7e00, 1},  {GW_F16, 0x7bff, 0}};
+  gw_aggregator_options options = GW_AGGREGATOR_OPTIONS_INIT;
+  options.nonfinite = GW_NONFINITE_SKIPS;
+  for (size_t c = 0; c < sizeof cases / sizeof cases[0]; ++c) {
+    const gw_tensor_info info = {"half", cases[c].dtype, 1, {16, 0, 0, 0}};
+    uint16_t values[16] = {0};
+    const gw_gradient gradient = {0, values};
+    gw_aggregator* aggregator = NULL;
+    gw_aggregator_stats stats = GW_AGGREGATOR_STATS_INIT;
+    if (rank == size - 1) values[11] = cases[c].value;
+    GW_CHECK_THAT(gw_aggregator_create(comm, &info, 1, &options, &aggregator) == GW_OK);
+    GW_CHECK_THAT(gw_aggregator_submit(aggregator, &gradient, 1, NULL) == GW_OK);
+    GW_CHECK_THAT(gw_aggregator_flush(aggregator) == GW_OK);
+    GW_CHECK_THAT(gw_aggregator_get_stats(aggregator, &stats) == GW_OK);
+    GW_CHECK_THAT(stats.skipped_steps == (uint64_t)cases[c].skips);
+    GW_CHECK_THAT(values[0] == (cases[c].skips ? 0xffff : 0));
+    gw_aggregator_free(aggregator);
+  }
+}
+
 /* One rank's infinity leaves the step out on all, and residuals as they were. */
 static void skipped_steps(gw_comm* comm) {
   static gradients g, wanted;
@@ -258,6 +285,7 @@ static void all_of_aggregators(gw_comm* comm) {
   exact_means(comm);
   checkpoints(comm);
   half_types(comm);
+  half_overflows(comm);
   skipped_steps(comm);
   more_than_dense(comm, GW_NONFINITE_FAILS);
   more_than_dense(comm, GW_NONFINITE_SKIPS);
