@@ -1,0 +1,95 @@
+// The ranks of a job as a mesh [pp][dp][tp]: pipeline stages, replicas, and the ranks that share a
+// tensor. tp is the fastest axis, so that neighbouring ranks share tensors. Pure functions of a
+// rank and the sizes, without anything global: the ranks of a job may be threads of one process.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gradwire/schedule.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// The sizes of the axes.
+struct MeshSizes {
+  int pp = 1;  // pipeline stages
+  int dp = 1;  // replicas, each of which trains on samples of its own
+  int tp = 1;  // ranks that share every tensor
+
+  std::int64_t ranks() const { return static_cast<std::int64_t>(pp) * dp * tp; }
+  friend bool operator==(const MeshSizes&, const MeshSizes&) = default;
+};
+
+// The place of a rank on each axis, from 0.
+struct MeshCoordinates {
+  int pp = 0;
+  int dp = 0;
+  int tp = 0;
+  friend bool operator==(const MeshCoordinates&, const MeshCoordinates&) = default;
+};
+
+// Who takes part in an exchange, as seen from one rank.
+enum class MeshScope : std::uint8_t {
+  kDp,       // the same part of the model in every replica: gradients are averaged here
+  kTp,       // the ranks that share this rank's tensors
+  kPp,       // the stages of this rank's pipeline
+  kModel,    // one whole replica, pp x tp: norms and flags are added here
+  kEmbed,    // the first and the last stage, which both use tied embeddings; middle stages have no
+             // such group
+  kReplica,  // stages d and pp - 1 - d, which hold the same layers under Chimera; alone in the
+             // middle of an odd pp
+  kWorld,    // all
+};
+
+inline constexpr std::array kMeshScopes{MeshScope::kDp,    MeshScope::kTp,    MeshScope::kPp,
+                                        MeshScope::kModel, MeshScope::kEmbed, MeshScope::kReplica,
+                                        MeshScope::kWorld};
+
+// "dp", "tp", "pp", "model", "embed", "replica", "world".
+std::string_view to_string(MeshScope scope);
+
+// "pp=2 x dp=3 x tp=1".
+std::string to_string(const MeshSizes& sizes);
+
+// kInvalidArgument unless every size is from 1 to 2^20 and their product is the job's `ranks`. All
+// other functions want sizes that fit.
+Status check_mesh(const MeshSizes& sizes, int ranks);
+
+// 0 <= rank < sizes.ranks(), and the inverse.
+MeshCoordinates coordinates_of(const MeshSizes& sizes, int rank);
+int rank_at(const MeshSizes& sizes, const MeshCoordinates& at);
+
+// The group of a scope that `rank` is in, ascending; empty where it is in none. The same list on
+// every member.
+std::vector<int> group_ranks(const MeshSizes& sizes, MeshScope scope, int rank);
+
+// How many groups a scope has, and the number of the one that `rank` is in: 0 to group_count() - 1,
+// -1 where it is in none. The groups of a scope have no rank in common.
+int group_count(const MeshSizes& sizes, MeshScope scope);
+int group_index(const MeshSizes& sizes, MeshScope scope, int rank);
+
+// How the samples of a step are dealt. A step has dp x `accumulate` micro-batches; coordinate d of
+// dp takes [d * accumulate, (d + 1) * accumulate), and its pp and tp peers take the same ones.
+// dp = 4, accumulate = 1 and dp = 2, accumulate = 2 therefore have the same micro-batches in the
+// same order.
+constexpr int micro_batches_of_step(int dp, int accumulate) { return dp * accumulate; }
+constexpr int micro_batch_of(int dp_coordinate, int accumulate, int micro) {
+  return dp_coordinate * accumulate + micro;
+}
+
+// Part i of `elems` things among `parts`: the cuts are at elems * i / parts, rounded down, so that
+// lengths differ by at most 1. Long parts are anywhere, unlike those of piece().
+constexpr Range even_part(std::int64_t elems, int parts, int i) {
+  return {elems * i / parts, elems * (i + 1) / parts};
+}
+
+// The length of the longest part, of even_part() and of piece().
+constexpr std::int64_t longest_part(std::int64_t elems, int parts) {
+  return (elems + parts - 1) / parts;
+}
+
+}  // namespace gradwire
