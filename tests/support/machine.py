@@ -72,8 +72,25 @@ def module(words, _folder):
     return importlib.util.find_spec(words[0]) is not None
 
 
+def arithmetic(built_by):
+    """What the bits of a sum or of an exponential depend on, as one line. `built_by`: the compiler and its options."""
+    try:
+        flags = re.findall(r"^(?:flags|Features)\s*:(.*)", pathlib.Path("/proc/cpuinfo").read_text(), re.M)[0].split()
+    except (OSError, IndexError):
+        flags = []
+    simd = [name for name in ("avx512f", "avx2", "fma", "asimd") if name in flags]
+    return f"{platform.machine()} {' '.join(simd)}, {built_by}, {' '.join(platform.libc_ver())}"
+
+
+def recorded(words, folder):
+    """Whether the machine and the build have the arithmetic that a table of a test was recorded with: `recorded TEST TABLE`."""
+    built_by = [test["cmd"][-1] for test in introspected(folder, "tests") if test["name"] == words[0]]
+    return bool(built_by) and f"arithmetic {arithmetic(built_by[0])}" in (PROJECT / words[1]).read_text().splitlines()
+
+
 PROBES = {"device": device, "nccl": nccl, "ucx": ucx, "one": one, "all": every, "run": run, "kernel": kernel, "suite": suite,
-          "option": option, "file": file, "module": module}
+          "option": option, "file": file, "module": module,
+          "recorded": recorded}
 
 
 def has(probe, folder):
