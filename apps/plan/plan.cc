@@ -15,11 +15,10 @@ namespace {
 std::string amount(double bytes) { return size_text(static_cast<std::int64_t>(bytes)); }
 
 std::string heading(const PlanQuestion& q) {
-  return format("%.4g parameters, %s, %s; data %lld x tensor %lld x pipeline %lld = %lld ranks\n",
-                q.params, q.precision.c_str(), q.optimizer.c_str(),
-                static_cast<long long>(q.data_ranks), static_cast<long long>(q.tensor_ranks),
-                static_cast<long long>(q.pipeline_stages),
-                static_cast<long long>(q.data_ranks * q.tensor_ranks * q.pipeline_stages));
+  const MeshSizes sizes{q.parallel.pp, static_cast<int>(q.data_ranks), q.parallel.tp};
+  return format("%.4g parameters, %s, %s; %s = %lld ranks\n", q.params, q.precision.c_str(),
+                q.optimizer.c_str(), to_string(sizes).c_str(),
+                static_cast<long long>(sizes.ranks()));
 }
 
 void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {

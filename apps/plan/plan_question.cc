@@ -35,10 +35,14 @@ void add_mesh_flags(Flags& flags, PlanQuestion& q) {
   flags.group("Ranks");
   flags.integer("zero", q.zero, {0, kZeroStages - 1}, "ZeRO stage");
   flags.integer("data", q.data_ranks, kFromOne, "number of data-parallel ranks");
-  flags.integer("tensor", q.tensor_ranks, kFromOne,
-                "number of tensor-parallel ranks; only 1 is supported");
-  flags.integer("pipeline", q.pipeline_stages, kFromOne,
-                "number of pipeline stages; only 1 is supported");
+  flags.custom(
+      "parallel", "ITEM{,ITEM}", "--data and --zero",
+      [&q](const std::string& text) {
+        GW_ASSIGN(q.parallel, ParallelSpec::parse(text));
+        return Status();
+      },
+      "division of the ranks, as gradwire train has it: dp=N and zero=N in place of --data and "
+      "--zero; tp=N and pp=N, of which only 1 is supported yet");
   flags.bytes("device-mem", q.device_mem, {0}, "memory of a rank, in bytes; 0: no limit");
 }
 
@@ -58,25 +62,35 @@ bool transformer_given(const TransformerShape& shape) {
   return shape.layers > 0 && shape.width > 0 && shape.heads > 0 && shape.sequence > 0;
 }
 
-// What no run can do is not planned either: it would be read as a promise.
-Status check_served(const PlanQuestion& q) {
-  const auto refuse = [](const std::string& seen, const char* wanted) {
-    return Status(Code::kInvalidArgument,
-                  "plan: not supported yet (got " + seen + ", expected " + wanted + ")");
+// Puts what --parallel says where --data and --zero have it.
+Status settle_plan_parallel(const Flags& flags, PlanQuestion& q) {
+  const auto refuse = [&q](const std::string& why) {
+    return Status(Code::kInvalidArgument, "plan: --parallel " + to_string(q.parallel) + ": " + why);
   };
-  if (q.tensor_ranks > 1)
-    return refuse(format("--tensor %lld", static_cast<long long>(q.tensor_ranks)), "--tensor 1");
-  if (q.pipeline_stages > 1)
-    return refuse(format("--pipeline %lld", static_cast<long long>(q.pipeline_stages)),
-                  "--pipeline 1");
-  if (q.no_main_grads && q.zero > 0)
-    return refuse(format("--no-main-grads with --zero %lld", static_cast<long long>(q.zero)),
-                  "--zero 0");
-  return {};
+  // What no run can do is not planned either: it would be read as a promise.
+  if (const Status served = q.parallel.check_served(); !served.ok()) {
+    return refuse(std::string(served.message()));
+  }
+  const auto take = [&](const char* item, int value, const char* flag, std::int64_t& place) {
+    if (value == ParallelSpec::kUnsaid) return Status();
+    if (flags.given(flag)) {
+      return refuse(format("%s=%d and --%s %lld exclude each other (got both)", item, value, flag,
+                           static_cast<long long>(place)));
+    }
+    place = value;
+    return Status();
+  };
+  GW_TRY(take("dp", q.parallel.dp, "data", q.data_ranks));
+  return take("zero", q.parallel.zero, "zero", q.zero);
 }
 
 Status check(const Flags& flags, const PlanQuestion& q) {
-  GW_TRY(check_served(q));
+  if (q.no_main_grads && q.zero > 0) {
+    return {Code::kInvalidArgument,
+            format("plan: not supported yet (got --no-main-grads with --zero %lld, expected --zero "
+                   "0)",
+                   static_cast<long long>(q.zero))};
+  }
   const TransformerShape& shape = q.transformer;
   const bool some = shape.layers > 0 || shape.width > 0 || shape.heads > 0 || shape.sequence > 0;
   if (some && !transformer_given(shape)) {
@@ -107,9 +121,10 @@ Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, Pla
   add_model_flags(flags, q);
   add_mesh_flags(flags, q);
   add_cost_flags(flags, q);
-  flags.example("gradwire plan --params 7e9 --precision bf16 --optimizer adamw --data 8");
+  flags.example("gradwire plan --params 7e9 --precision bf16 --optimizer adamw --parallel dp=8");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return outcome;
+  if (flags.given("parallel")) GW_TRY(settle_plan_parallel(flags, q));
   GW_TRY(check(flags, q));
   if (!flags.given("params")) q.params = transformer_params(q.transformer);
   if (!q.memory && !q.cost) q.memory = q.cost = true;
@@ -122,17 +137,17 @@ Result<MemoryQuestion> memory_question(const PlanQuestion& q, int stage) {
   GW_ASSIGN(question.bytes, state_bytes(q.precision, q.optimizer, !q.no_main_grads));
   question.stage = stage;
   question.data_ranks = q.data_ranks;
-  question.tensor_ranks = q.tensor_ranks;
-  question.pipeline_stages = q.pipeline_stages;
+  question.tensor_ranks = q.parallel.tp;
+  question.pipeline_stages = q.parallel.pp;
   question.emulated = true;
   question.whole_gradients = q.precision == "fp16";  // which has a loss scale unless told otherwise
   if (!transformer_given(q.transformer)) return question;
   GW_ASSIGN(const Recompute recompute, recompute_of(q.recompute));
-  question.activation_bytes = activation_bytes(q.transformer, recompute, q.tensor_ranks);
+  question.activation_bytes = activation_bytes(q.transformer, recompute, q.parallel.tp);
   // At stage 3 the next layer's travel while one computes.
   const double whole =
       stage == 3 ? largest_neighbours(q.transformer) : largest_layer(q.transformer);
-  question.gathered_params = whole / static_cast<double>(q.tensor_ranks);
+  question.gathered_params = whole / static_cast<double>(q.parallel.tp);
   return question;
 }
 

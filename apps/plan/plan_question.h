@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/mesh/parallel_spec.h"
 #include "apps/flags.h"
 #include "gradwire/link_model.h"
 #include "trainer/accounts/training_memory.h"
@@ -18,8 +19,7 @@ struct PlanQuestion {
   TransformerShape transformer;
   std::int64_t zero = 0;  // the stage that is asked for; all are printed
   std::int64_t data_ranks = 1;
-  std::int64_t tensor_ranks = 1;
-  std::int64_t pipeline_stages = 1;
+  ParallelSpec parallel = {};
   std::string precision = "bf16";
   std::string optimizer = "adamw";
   bool no_main_grads = false;

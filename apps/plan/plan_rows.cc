@@ -72,8 +72,8 @@ Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
     PlanMemory row;
     row.stage = stage;
     row.bytes = training_memory(asked);
-    const double held = question.params / static_cast<double>(question.tensor_ranks) /
-                        static_cast<double>(question.pipeline_stages);
+    const double held = question.params / static_cast<double>(question.parallel.tp) /
+                        static_cast<double>(question.parallel.pp);
     const double state = row.bytes.params + row.bytes.grads + row.bytes.optimizer;
     row.state_per_param = held > 0 ? state / held : 0;
     row.saving = saving(asked);
@@ -86,7 +86,7 @@ Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
 
 Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q) {
   const double params =
-      q.params / static_cast<double>(q.tensor_ranks) / static_cast<double>(q.pipeline_stages);
+      q.params / static_cast<double>(q.parallel.tp) / static_cast<double>(q.parallel.pp);
   std::vector<PlanStep> steps;
   for (int stage = 0; stage < stages_of(q); ++stage) {
     steps.push_back(step_of(q, stage, params));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/environment.h"
+#include "apps/train/train_options.h"
 #include "base/hash.h"
 #include "base/text.h"
 
@@ -14,8 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-constexpr int kThreadsAtMost = 64;  // that --inproc takes
 
 bool is_toggle(const std::string& name) {
   const auto& flags = study_train_flags();
@@ -111,6 +110,17 @@ int divisor_within(int ranks, int most) {
   return divisor;
 }
 
+// The case on so many ranks: of its --parallel, all but the number of replicas.
+StudyCase on_ranks(StudyCase one, int ranks) {
+  const auto flag = one.flags.find("parallel");
+  if (ranks == one.ranks || flag == one.flags.end()) return one;
+  if (auto spec = ParallelSpec::parse(flag->second); spec.has_value()) {
+    spec.value().dp = ParallelSpec::kUnsaid;
+    flag->second = to_string(spec.value());
+  }
+  return one;
+}
+
 }  // namespace
 
 RunCommand check_command_of(const StudyCase& one, std::uint64_t seed) {
@@ -120,15 +130,15 @@ RunCommand check_command_of(const StudyCase& one, std::uint64_t seed) {
   const auto accumulate = one.flags.find("accumulate");
   const bool batches = accumulate != one.flags.end() && accumulate->second != "1";
   const bool processes = batches && one.transport != "inproc";
-  const std::string ranks =
-      std::to_string(divisor_within(one.ranks, processes ? kProcessesOfTrial : kThreadsAtMost));
+  const int tried = divisor_within(one.ranks, processes ? kProcessesOfTrial : kMostThreadRanks);
+  const std::string ranks = std::to_string(tried);
   if (processes) {
     command.environment["GRADWIRE_TRANSPORT"] = "tcp";
     command.argv = {"gradwire", "run", "-n", ranks, "--plain", "--"};
   }
   append(command.argv, {"gradwire", "train", "--dry-run"});
   if (!processes) append(command.argv, {"--inproc", ranks});
-  append(command.argv, train_words(one, seed));
+  append(command.argv, train_words(on_ranks(one, tried), seed));
   return command;
 }
 

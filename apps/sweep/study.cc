@@ -12,6 +12,7 @@
 #include "apps/sweep/run_spec.h"
 #include "apps/train/mode_flags.h"
 #include "apps/train/own_momentum.h"
+#include "apps/train/parallel_flag.h"
 #include "apps/train/rank_run.h"
 #include "apps/train/train_options.h"
 #include "base/nearest.h"
@@ -21,7 +22,6 @@ namespace gradwire {
 namespace {
 
 constexpr std::size_t kMostCases = 100'000;
-constexpr int kMostThreads = 64;  // that --inproc takes
 
 Status refuse(const std::string& what) { return {Code::kInvalidArgument, "study: " + what}; }
 
@@ -160,9 +160,9 @@ Status check_place(const StudyCase& one) {
   if (!one.lab.empty() && one.transport == "inproc")
     return refuse("threads of one process have no links (got lab " + one.lab +
                   " with transport inproc, expected ucx or tcp)");
-  if (one.transport == "inproc" && one.ranks > kMostThreads)
+  if (one.transport == "inproc" && one.ranks > kMostThreadRanks)
     return refuse(format("transport inproc takes at most %d ranks (got %d); use another transport",
-                         kMostThreads, one.ranks));
+                         kMostThreadRanks, one.ranks));
   if (one.lab.empty()) return {};
   GW_ASSIGN(const LabLinks links, parse_lab(one.lab));
   if (one.ranks % links.hosts == 0) return {};
@@ -192,6 +192,7 @@ Status check_flags(const StudyCase& one, std::uint64_t seed) {
   GW_TRY(flags.parse({command + 1, argv.end()}).error());
   GW_TRY(settle_mode(flags, options));
   GW_TRY(settle_own_momentum(flags, options));
+  GW_TRY(settle_parallel(flags, options, one.ranks));
   GW_TRY(check_train_options(flags, options));
   GW_TRY(check_problem(options));
   for (const std::string& spec : {options.compressor, options.mode.pull_compressor,

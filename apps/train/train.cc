@@ -16,6 +16,7 @@
 #include "apps/train/end_signals.h"
 #include "apps/train/mode_run.h"
 #include "apps/train/own_momentum.h"
+#include "apps/train/parallel_flag.h"
 #include "apps/train/rank_run.h"
 #include "apps/train/report.h"
 #include "apps/train/run_estimate.h"
@@ -196,7 +197,8 @@ Result<int> train_command(const std::vector<std::string>& args) {
   Flags flags(
       "train",
       "Trains one model on one data set. Ranks are started by a launcher (gradwire run, mpirun, "
-      "srun, torchrun) or by --inproc; without either there is one. Defaults stand in brackets.");
+      "srun, torchrun) or by --inproc or --parallel; without these there is one. Defaults stand in "
+      "brackets.");
   add_train_flags(flags, options);
   flags.config_file();
   bool list_models = false;
@@ -206,6 +208,7 @@ Result<int> train_command(const std::vector<std::string>& args) {
   bool json = false;
   flags.toggle("json", json, "JSON lines from --list-models and --list-data");
   flags.example("gradwire train --model mlp --data digits --steps 20");
+  flags.example("gradwire train --parallel dp=4,zero=1 --steps 20");
   flags.example("gradwire train --inproc 4 --compressor topk:ratio=0.01,ef=ef14 --steps 20");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
@@ -222,11 +225,12 @@ Result<int> train_command(const std::vector<std::string>& args) {
   }
   GW_TRY(settle_mode(flags, options));
   GW_TRY(settle_own_momentum(flags, options));
+  GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
+  GW_TRY(settle_parallel(flags, options, launch.source == "alone" ? 0 : launch.size));
   GW_TRY(check_train_options(flags, options));
   if (!flags.given("deadline")) {
     GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));
   }
-  GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
   GW_TRY(check_launch(options, launch));
   GW_TRY(check_flight_folder(flight_folder(options.flight)));
   GW_ASSIGN(const Log log, make_log(options.log_level, launch.rank));

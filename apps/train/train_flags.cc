@@ -182,8 +182,16 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
       },
       "transport between processes: ucx, tcp, shm (ranks of one host), auto (the best of these), "
       "nccl (with --device cuda) or nccl:N (GPU N, also between threads)");
-  flags.integer("inproc", o.inproc, {1, 64}, "number of ranks as threads of this process",
-                "the launcher's ranks, else 1");
+  flags.custom(
+      "parallel", "ITEM{,ITEM}", "all ranks are replicas, --zero",
+      [&o](const std::string& text) {
+        GW_ASSIGN(o.parallel, ParallelSpec::parse(text));
+        return Status();
+      },
+      "division of the ranks: dp=N (replicas; without a launcher, N threads), zero=N (in place of "
+      "--zero), and tp=N and pp=N, of which only 1 is supported yet (dp=4,zero=1)");
+  flags.integer("inproc", o.inproc, {1, kMostThreadRanks},
+                "number of ranks as threads of this process", "the launcher's ranks, else 1");
   flags.bytes("bucket-bytes", o.bucket_bytes, {1}, "size of a gradient bucket, in bytes");
   flags.integer("threads", o.threads, {1, 1024},
                 "encoding and decoding threads per rank; results are bit-identical for any number");

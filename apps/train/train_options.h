@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/mesh/parallel_spec.h"
 #include "apps/flags.h"
 #include "apps/train/mode_flags.h"
 #include "gradwire/status.h"
@@ -13,6 +14,8 @@
 #include "trainer/lr_schedule.h"
 
 namespace gradwire {
+
+inline constexpr int kMostThreadRanks = 64;  // of one process: --inproc
 
 struct TrainOptions {
   std::string model = "mlp";
@@ -68,6 +71,7 @@ struct TrainOptions {
   bool allow_unsafe = false;
   std::int64_t accumulate = 1;  // micro-batches of one rank
   std::int64_t inproc = 0;      // ranks as threads; 0: the launcher decides
+  ParallelSpec parallel = {};   // how ranks are divided
   double deadline = 15;         // seconds, of one operation
   std::string flight = {};      // folder for flight records
   std::int64_t check_every = 10;

@@ -111,15 +111,31 @@ TEST(Plan, WholeGradientsOfALossScaleCount) {
 }
 
 TEST(Plan, WhatNoRunCanDoIsRefused) {
-  EXPECT_THAT(plan({"--params", "1e6", "--pipeline", "2"}).error,
-              fails(kInvalid, "--pipeline 2", "--pipeline 1"));
-  EXPECT_THAT(plan({"--params", "1e6", "--tensor", "2"}).error,
-              fails(kInvalid, "--tensor 2", "--tensor 1"));
+  EXPECT_THAT(plan({"--params", "1e6", "--parallel", "pp=2"}).error,
+              fails(kInvalid, "--parallel pp=2", "not supported yet", "pp=1"));
+  EXPECT_THAT(plan({"--params", "1e6", "--parallel", "tp=2,dp=4"}).error,
+              fails(kInvalid, "--parallel dp=4,tp=2", "not supported yet", "tp=1"));
   EXPECT_THAT(plan({"--params", "1e6", "--no-main-grads", "--zero", "1"}).error,
               fails(kInvalid, "--no-main-grads", "--zero 1"));
   const Outcome alone = plan({"--params", "1e6", "--no-main-grads", "--memory"});
   ASSERT_EQ(alone.rows.size(), 1U);
   EXPECT_DOUBLE_EQ(alone.rows[0]["state_bytes_per_param"], 16);
+}
+
+TEST(Plan, ParallelSaysWhatDataAndZeroSay) {
+  const Outcome flags = plan({"--params", "1e6", "--data", "8", "--zero", "2"});
+  const Outcome parallel = plan({"--params", "1e6", "--parallel", "dp=8,zero=2"});
+  EXPECT_TRUE(parallel.error.ok()) << parallel.error.message();
+  EXPECT_EQ(parallel.text, flags.text);
+  EXPECT_EQ(parallel.rows, flags.rows);
+  EXPECT_EQ(plan({"--params", "1e6", "--data", "8", "--parallel", "zero=2"}).text, flags.text);
+  EXPECT_THAT(parallel.text, HasSubstr("pp=1 x dp=8 x tp=1 = 8 ranks"));
+  EXPECT_THAT(plan({"--params", "1e6", "--data", "8", "--parallel", "dp=8"}).error,
+              fails(kInvalid, "dp=8", "--data 8", "exclude"));
+  EXPECT_THAT(plan({"--params", "1e6", "--zero", "1", "--parallel", "dp=8,zero=2"}).error,
+              fails(kInvalid, "zero=2", "--zero 1", "exclude"));
+  EXPECT_THAT(plan({"--params", "1e6", "--parallel", "dp"}).error,
+              fails(kInvalid, "--parallel", "item 'dp'"));
 }
 
 // A stage sends what its operations say: (N-1)/N of the model twice, three times with stage 3; in

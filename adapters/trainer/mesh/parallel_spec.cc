@@ -1,0 +1,265 @@
+#include "adapters/trainer/mesh/parallel_spec.h"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "base/nearest.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::int64_t kLargestSize = 1 << 20;  // as check_mesh()
+constexpr std::int64_t kMostChunks = 1024;
+constexpr std::int64_t kLastZeroStage = 3;
+constexpr const char* kItems = "dp=N, tp=N[/LAYOUT], pp=N[/SCHEDULE] or zero=N";
+
+using LayoutKind = TensorLayout::Kind;
+using OrderKind = PipelineOrder::Kind;
+
+constexpr std::array kLayouts{std::pair{LayoutKind::kMegatron, "megatron"},
+                              std::pair{LayoutKind::kHybrid, "hybrid"},
+                              std::pair{LayoutKind::kSpatial, "spatial"}};
+constexpr std::array kOrders{std::pair{OrderKind::kGpipe, "gpipe"},
+                             std::pair{OrderKind::k1f1b, "1f1b"},
+                             std::pair{OrderKind::kInterleaved, "interleaved"},
+                             std::pair{OrderKind::kZbH1, "zb-h1"},
+                             std::pair{OrderKind::kBreadthFirst, "breadth-first"},
+                             std::pair{OrderKind::kFile, "file"}};
+
+std::string_view without_blanks(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+std::string quoted(std::string_view text) { return "'" + std::string(text) + "'"; }
+
+Status bad_item(std::string_view item, const std::string& why) {
+  return {Code::kInvalidArgument, "item " + quoted(item) + ": " + why};
+}
+
+// Items stand between commas outside of [ ].
+std::vector<std::string_view> items_of(std::string_view text) {
+  std::vector<std::string_view> items;
+  int depth = 0;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size() && text[i] == '[') ++depth;
+    if (i < text.size() && text[i] == ']') --depth;
+    if (i < text.size() && (text[i] != ',' || depth > 0)) continue;
+    items.push_back(without_blanks(text.substr(begin, i - begin)));
+    begin = i + 1;
+  }
+  return items;
+}
+
+// "interleaved[chunks=2]" as its name and what stands in brackets.
+struct Named {
+  std::string_view name;
+  std::string_view inside;
+  bool has_brackets = false;
+};
+
+Result<Named> named_of(std::string_view item, std::string_view text) {
+  const std::size_t open = text.find('[');
+  if (open == std::string_view::npos) {
+    if (text.find(']') != std::string_view::npos) return bad_item(item, "']' has no '['");
+    return Named{text, {}};
+  }
+  const std::size_t close = text.find(']', open);
+  if (close == std::string_view::npos) return bad_item(item, "'[' has no ']'");
+  if (close + 1 != text.size()) {
+    return bad_item(item,
+                    "got " + quoted(text.substr(close + 1)) + " behind ']', expected nothing");
+  }
+  return Named{text.substr(0, open), text.substr(open + 1, close - open - 1), true};
+}
+
+Result<int> number_of(std::string_view item, std::string_view text, std::int64_t least,
+                      std::int64_t most) {
+  const std::optional<std::int64_t> number = to_int(text);
+  if (number && *number >= least && *number <= most) return static_cast<int>(*number);
+  return bad_item(item, format("got '%s', expected %lld to %lld", std::string(text).c_str(),
+                               static_cast<long long>(least), static_cast<long long>(most)));
+}
+
+// The value of the only key that may stand in brackets.
+Result<std::string_view> value_of(std::string_view item, const Named& named, std::string_view key) {
+  const std::size_t equals = named.inside.find('=');
+  if (equals != std::string_view::npos && named.inside.substr(0, equals) == key) {
+    return named.inside.substr(equals + 1);
+  }
+  return bad_item(
+      item, "got [" + std::string(named.inside) + "], expected [" + std::string(key) + "=...]");
+}
+
+Status check_no_brackets(std::string_view item, const Named& named) {
+  if (!named.has_brackets) return {};
+  return bad_item(item,
+                  quoted(named.name) + " takes no keys (got [" + std::string(named.inside) + "])");
+}
+
+template <typename Kinds>
+Status unknown_name(std::string_view item, std::string_view name, const char* what,
+                    const Kinds& kinds) {
+  std::vector<std::string> known;
+  for (const auto& [kind, text] : kinds) known.emplace_back(text);
+  return bad_item(item, quoted(name) + " is no " + what + did_you_mean(name, known) +
+                            " (expected " + joined(known) + ")");
+}
+
+Status read_tiles(std::string_view item, const Named& named, int tp, TensorLayout& layout) {
+  const std::size_t cross = named.inside.find('x');
+  if (!named.has_brackets || cross == std::string_view::npos) {
+    return bad_item(item,
+                    "got " + quoted(named.name) + " without its tiles, expected spatial[RxC]");
+  }
+  GW_ASSIGN(layout.rows, number_of(item, named.inside.substr(0, cross), 1, kLargestSize));
+  GW_ASSIGN(layout.columns, number_of(item, named.inside.substr(cross + 1), 1, kLargestSize));
+  const std::int64_t tiles = static_cast<std::int64_t>(layout.rows) * layout.columns;
+  if (tiles == tp) return {};
+  return bad_item(item, format("%d x %d = %lld tiles, but tp=%d", layout.rows, layout.columns,
+                               static_cast<long long>(tiles), tp));
+}
+
+Status read_layout(std::string_view item, std::string_view text, int tp, TensorLayout& layout) {
+  GW_ASSIGN(const Named named, named_of(item, text));
+  for (const auto& [kind, name] : kLayouts) {
+    if (named.name != name) continue;
+    layout.kind = kind;
+    if (kind == LayoutKind::kSpatial) return read_tiles(item, named, tp, layout);
+    if (kind == LayoutKind::kHybrid || !named.has_brackets) return check_no_brackets(item, named);
+    GW_ASSIGN(const std::string_view sequence, value_of(item, named, "sequence"));
+    layout.sequence = sequence == "on";
+    if (sequence == "on" || sequence == "off") return {};
+    return bad_item(item, "got sequence=" + std::string(sequence) + ", expected on or off");
+  }
+  return unknown_name(item, named.name, "layout", kLayouts);
+}
+
+bool has_chunks(OrderKind kind) {
+  return kind == OrderKind::kInterleaved || kind == OrderKind::kBreadthFirst;
+}
+
+Status read_order(std::string_view item, std::string_view text, PipelineOrder& order) {
+  GW_ASSIGN(const Named named, named_of(item, text));
+  for (const auto& [kind, name] : kOrders) {
+    if (named.name != name) continue;
+    order.kind = kind;
+    if (kind == OrderKind::kFile) {
+      order.path = named.inside;
+      return order.path.empty() ? bad_item(item, "no path (expected file[PATH])") : Status();
+    }
+    if (!has_chunks(kind) || !named.has_brackets) return check_no_brackets(item, named);
+    GW_ASSIGN(const std::string_view chunks, value_of(item, named, "chunks"));
+    GW_ASSIGN(order.chunks, number_of(item, chunks, 1, kMostChunks));
+    return {};
+  }
+  return unknown_name(item, named.name, "schedule", kOrders);
+}
+
+// `value` stands behind "axis=".
+Status read_item(std::string_view item, std::string_view axis, std::string_view value,
+                 ParallelSpec& spec) {
+  const std::size_t slash = value.find('/');
+  const bool divided = slash != std::string_view::npos;
+  const std::string_view size = value.substr(0, slash);
+  const std::string_view rest = divided ? value.substr(slash + 1) : std::string_view();
+  if (axis == "tp") {
+    GW_ASSIGN(spec.tp, number_of(item, size, 1, kLargestSize));
+    return divided ? read_layout(item, rest, spec.tp, spec.layout) : Status();
+  }
+  if (axis == "pp") {
+    GW_ASSIGN(spec.pp, number_of(item, size, 1, kLargestSize));
+    return divided ? read_order(item, rest, spec.order) : Status();
+  }
+  if (axis == "dp") {
+    GW_ASSIGN(spec.dp, number_of(item, value, 1, kLargestSize));
+    return {};
+  }
+  GW_ASSIGN(spec.zero, number_of(item, value, 0, kLastZeroStage));
+  return {};
+}
+
+std::string layout_text(const TensorLayout& layout) {
+  switch (layout.kind) {
+    case LayoutKind::kMegatron: return layout.sequence ? "/megatron[sequence=on]" : "";
+    case LayoutKind::kHybrid: return "/hybrid";
+    case LayoutKind::kSpatial: break;
+  }
+  return format("/spatial[%dx%d]", layout.rows, layout.columns);
+}
+
+std::string order_text(const PipelineOrder& order) {
+  if (order.kind == OrderKind::k1f1b) return "";
+  if (order.kind == OrderKind::kFile) return "/file[" + order.path + "]";
+  std::string text = "/";
+  for (const auto& [kind, name] : kOrders) text += kind == order.kind ? name : "";
+  const bool chunks = has_chunks(order.kind) && order.chunks != PipelineOrder().chunks;
+  return chunks ? text + format("[chunks=%d]", order.chunks) : text;
+}
+
+}  // namespace
+
+Result<ParallelSpec> ParallelSpec::parse(std::string_view text) {
+  static const std::vector<std::string> axes{"dp", "tp", "pp", "zero"};
+  ParallelSpec spec;
+  std::vector<bool> given(axes.size());
+  for (const std::string_view item : items_of(text)) {
+    const std::size_t equals = item.find('=');
+    if (item.empty() || equals == std::string_view::npos) {
+      return bad_item(item, std::string("expected ") + kItems);
+    }
+    const std::string_view axis = item.substr(0, equals);
+    std::size_t at = 0;
+    while (at < axes.size() && axes[at] != axis) ++at;
+    if (at == axes.size()) {
+      return bad_item(item, quoted(axis) + " is no axis" + did_you_mean(axis, axes) +
+                                " (expected " + kItems + ")");
+    }
+    if (given[at]) return bad_item(item, quoted(axis) + " is given twice (expected once)");
+    given[at] = true;
+    GW_TRY(read_item(item, axis, item.substr(equals + 1), spec));
+  }
+  return spec;
+}
+
+Status ParallelSpec::check_served() const {
+  for (const auto& [axis, size] : {std::pair("tp", tp), std::pair("pp", pp)}) {
+    if (size == 1) continue;
+    return {Code::kInvalidArgument,
+            format("not supported yet (got %s=%d, expected %s=1)", axis, size, axis)};
+  }
+  return {};
+}
+
+Result<MeshSizes> ParallelSpec::mesh(int ranks) const {
+  MeshSizes sizes{pp, dp == kUnsaid ? 1 : dp, tp};
+  if (dp == kUnsaid) {
+    const std::int64_t replica = sizes.ranks();
+    if (ranks % replica != 0) {
+      return Status(Code::kInvalidArgument,
+                    format("pp=%d x tp=%d = %lld ranks, and the job's %d are no multiple of them",
+                           pp, tp, static_cast<long long>(replica), ranks));
+    }
+    sizes.dp = static_cast<int>(ranks / replica);
+  }
+  GW_TRY(check_mesh(sizes, ranks));
+  return sizes;
+}
+
+std::string to_string(const ParallelSpec& spec) {
+  std::string text;
+  const auto add = [&text](const std::string& item) { text += (text.empty() ? "" : ",") + item; };
+  if (spec.dp != ParallelSpec::kUnsaid) add(format("dp=%d", spec.dp));
+  const std::string layout = layout_text(spec.layout);
+  if (spec.tp != 1 || !layout.empty()) add(format("tp=%d", spec.tp) + layout);
+  const std::string order = order_text(spec.order);
+  if (spec.pp != 1 || !order.empty()) add(format("pp=%d", spec.pp) + order);
+  if (spec.zero != ParallelSpec::kUnsaid) add(format("zero=%d", spec.zero));
+  return text.empty() ? "tp=1" : text;  // which says nothing, and is a text
+}
+
+}  // namespace gradwire

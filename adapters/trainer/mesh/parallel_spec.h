@@ -1,0 +1,83 @@
+// The text by which a user says how a job's ranks divide a model and its data:
+//
+// clang-format off
+//   parallel := item {"," item}          each item at most once, in any order
+//   item     := "dp=" N                  replicas
+//             | "tp=" N ["/" layout]     ranks that share every tensor
+//             | "pp=" N ["/" schedule]   pipeline stages
+//             | "zero=" N                ZeRO stage, 0 to 3
+//   layout   := "megatron" ["[sequence=" ("on" | "off") "]"] | "hybrid" | "spatial[" R "x" C "]"
+//   schedule := "gpipe" | "1f1b" | "interleaved" ["[chunks=" v "]"] | "zb-h1"
+//             | "breadth-first" ["[chunks=" v "]"] | "file[" path "]"
+// clang-format on
+//
+// e.g. dp=4,pp=2/interleaved[chunks=2],zero=1. Blanks around items are ignored. The specs of
+// compressors (gradwire/registry.h) have no brackets inside an item, so this has a reader of its
+// own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/mesh.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// How the ranks of tp share tensors.
+struct TensorLayout {
+  enum class Kind : std::uint8_t {
+    kMegatron,  // by columns and rows (Shoeybi et al., arXiv 2019, section 3)
+    kHybrid,    // convolutions by samples, linear layers by columns (Krizhevsky, arXiv 2014)
+    kSpatial,   // images by tiles
+  } kind = Kind::kMegatron;
+  bool sequence = false;  // megatron: what stands between the shared layers is divided by tokens
+                          // (Korthikanti et al., MLSys 2023, section 4.2.2)
+  int rows = 0;           // spatial: tiles in each direction
+  int columns = 0;
+  friend bool operator==(const TensorLayout&, const TensorLayout&) = default;
+};
+
+// The order in which the stages of pp work.
+struct PipelineOrder {
+  enum class Kind : std::uint8_t {
+    kGpipe,         // Huang et al., NeurIPS 2019
+    k1f1b,          // Narayanan et al., SOSP 2019, flushed at the end of a step
+    kInterleaved,   // Narayanan et al., SC 2021, section 2.2
+    kZbH1,          // Qi et al., ICLR 2024, section 2
+    kBreadthFirst,  // Lamy-Poirier, MLSys 2023
+    kFile,          // a file has it
+  } kind = Kind::k1f1b;
+  int chunks = 2;         // interleaved, breadth-first: stages that a rank holds
+  std::string path = {};  // file
+  friend bool operator==(const PipelineOrder&, const PipelineOrder&) = default;
+};
+
+struct ParallelSpec {
+  static constexpr int kUnsaid = -1;
+
+  int dp = kUnsaid;  // as many as there are ranks for
+  int tp = 1;
+  TensorLayout layout = {};
+  int pp = 1;
+  PipelineOrder order = {};
+  int zero = kUnsaid;  // another flag's, or 0
+
+  // kInvalidArgument shows the item, what was got and what was expected.
+  static Result<ParallelSpec> parse(std::string_view text);
+
+  // kInvalidArgument where it asks for what no run does yet: tp or pp above 1.
+  Status check_served() const;
+
+  // The mesh of a job of so many ranks. kInvalidArgument, with the products, where they do not fit.
+  Result<MeshSizes> mesh(int ranks) const;
+
+  friend bool operator==(const ParallelSpec&, const ParallelSpec&) = default;
+};
+
+// The canonical text, which parses to an equal value: items in the order dp, tp, pp, zero, without
+// what is so anyway.
+std::string to_string(const ParallelSpec& spec);
+
+}  // namespace gradwire

@@ -1,0 +1,93 @@
+// `gradwire train --parallel`: the same runs as by the flags that it stands for, and what is
+// refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/apps/train_runs.h"
+#include "tests/support/fails.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gradwire::train_parallel_test {
+namespace {
+
+constexpr Code kInvalid = Code::kInvalidArgument;
+
+class TrainParallel : public ::testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  // The last line of the metrics of a run, without its times.
+  nlohmann::json totals(Words words) const {
+    words.insert(words.end(), {"--steps", "6", "--batch", "48", "--hidden", "24", "--seed", "5",
+                               "--check-every", "1", "--metrics", file("m.jsonl")});
+    EXPECT_EQ(train(words), "ok") << words[1];
+    const auto lines = json_lines(file("m.jsonl"));
+    return lines.empty() ? nlohmann::json() : lines.back();
+  }
+
+  static Status refused(const Words& more) {
+    Words words{"--steps", "2", "--batch", "48", "--hidden", "16"};
+    words.insert(words.end(), more.begin(), more.end());
+    return refusal(words);
+  }
+
+  TemporaryFolder folder_;
+};
+
+// Bytes, bits and all that a run says of itself.
+TEST_F(TrainParallel, IsBitForBitWhatItStandsFor) {
+  const std::vector<std::pair<Words, Words>> all{
+      {{"--parallel", "dp=4"}, {"--inproc", "4"}},
+      {{"--parallel", "dp=4", "--inproc", "4"}, {"--inproc", "4"}},
+      {{"--parallel", "zero=0", "--inproc", "3"}, {"--inproc", "3"}},
+      {{"--parallel", "dp=1"}, {"--inproc", "1"}},
+      {{"--parallel", "pp=1/gpipe,dp=3,tp=1,zero=2"}, {"--inproc", "3", "--zero", "2"}},
+      {{"--parallel", "zero=3", "--inproc", "2"}, {"--inproc", "2", "--zero", "3"}},
+      {{"--parallel", "dp=4", "--compressor", "qsgd:bits=4,ef=ef14"},
+       {"--inproc", "4", "--compressor", "qsgd:bits=4,ef=ef14"}}};
+  for (const auto& [parallel, flags] : all) {
+    const nlohmann::json one = totals(parallel);
+    const nlohmann::json other = totals(flags);
+    for (const char* key : {"params_hash", "ranks", "transport", "accuracy", "bytes_sent"}) {
+      ASSERT_TRUE(one.contains(key)) << key << " in " << one;
+      EXPECT_EQ(one[key], other[key]) << parallel[1] << ": " << key;
+    }
+  }
+}
+
+TEST_F(TrainParallel, AFileSaysItLikeAnyFlag) {
+  std::ofstream(file("run.toml")) << "parallel = \"dp=2,zero=1\"\n";
+  const nlohmann::json one = totals({"--config", file("run.toml")});
+  EXPECT_EQ(one["ranks"], 2);
+  EXPECT_EQ(one["params_hash"], totals({"--inproc", "2", "--zero", "1"})["params_hash"]);
+}
+
+TEST_F(TrainParallel, WhatDoesNotFitIsRefused) {
+  EXPECT_THAT(refused({"--parallel", "dp=3", "--inproc", "4"}),
+              fails(kInvalid, "--parallel dp=3", "pp=1 x dp=3 x tp=1 = 3 ranks", "the job has 4"));
+  EXPECT_THAT(refused({"--parallel", "dp=65"}),
+              fails(kInvalid, "--parallel dp=65", "at most 64", "gradwire run -n 65"));
+  EXPECT_THAT(refused({"--parallel", "tp=2"}),
+              fails(kInvalid, "--parallel tp=2", "not supported yet", "tp=1"));
+  EXPECT_THAT(refused({"--parallel", "dp=2,pp=2/zb-h1"}),
+              fails(kInvalid, "--parallel dp=2,pp=2/zb-h1", "not supported yet", "pp=1"));
+  EXPECT_THAT(refused({"--parallel", "dp=2/ring"}), fails(kInvalid, "--parallel", "'2/ring'"));
+  EXPECT_THAT(refused({"--parallel", "dp=5"}), fails(kInvalid, "--batch", "multiple of 5", "48"));
+}
+
+TEST_F(TrainParallel, TwoWaysForOneThingAreRefused) {
+  EXPECT_THAT(refused({"--parallel", "dp=2,zero=1", "--zero", "1"}),
+              fails(kInvalid, "zero=1", "--zero 1", "exclude"));
+  EXPECT_THAT(refused({"--parallel", "dp=4", "--mode", "ps-sync"}),
+              fails(kInvalid, "--parallel", "--mode sync", "ps-sync"));
+  EXPECT_THAT(refused({"--parallel", "dp=4", "--transport", "tcp"}),
+              fails(kInvalid, "--transport tcp", "threads"));
+}
+
+}  // namespace
+}  // namespace gradwire::train_parallel_test
