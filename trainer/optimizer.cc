@@ -37,7 +37,7 @@ Status check(const OptimizerOptions& o) {
 SliceTable whole_slices(const ParameterTable& table) {
   SliceTable slices;
   for (const ParameterInfo& info : table) {
-    slices.push_back({info.name, 0, info.shape.elems(), info.offset, info.shape.rank > 1});
+    slices.push_back({info.name, 0, info.shape.elems(), info.offset, whole_shape(info).rank > 1});
   }
   return slices;
 }

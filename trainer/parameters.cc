@@ -35,7 +35,27 @@ class Draws {
   float value_;
 };
 
+// Each value that is here as the same element of the whole tensor has it.
+template <typename T>
+void draw(const ParameterInfo& info, std::uint64_t seed, std::span<T> here) {
+  const Draws draws(info, seed);
+  const TensorBox box = box_of(info);
+  GW_CHECK(check_box(box).ok() && box.elems() == info.shape.elems());
+  for_each_common_run(box, TensorBox::of(box.whole, box.grid), [&](const CommonRun& run) {
+    for (std::int64_t i = 0; i < run.elems; ++i) {
+      const auto element = static_cast<std::uint64_t>(run.in_b + i);
+      here[static_cast<std::size_t>(run.in_a + i)] = static_cast<T>(draws.element(element));
+    }
+  });
+}
+
 }  // namespace
+
+TensorBox box_of(const ParameterInfo& info) {
+  return info.box ? *info.box : TensorBox::of(info.shape);
+}
+
+Shape whole_shape(const ParameterInfo& info) { return info.box ? info.box->whole : info.shape; }
 
 std::int64_t parameter_elems(const ParameterTable& table) {
   return table.empty() ? 0 : table.back().offset + table.back().shape.elems();
@@ -68,11 +88,7 @@ template <typename T>
 void init_parameters(const ParameterTable& table, std::uint64_t seed, std::span<T> flat) {
   GW_CHECK(static_cast<std::int64_t>(flat.size()) == parameter_elems(table));
   for (const ParameterInfo& info : table) {
-    const Draws draws(info, seed);
-    const auto count = static_cast<std::uint64_t>(info.shape.elems());
-    for (std::uint64_t i = 0; i < count; ++i) {
-      flat[static_cast<std::size_t>(info.offset) + i] = static_cast<T>(draws.element(i));
-    }
+    draw(info, seed, flat.subspan(static_cast<std::size_t>(info.offset)));
   }
 }
 
@@ -83,11 +99,12 @@ bool set_init(ParameterInfo& info, std::string_view scheme) {
   if (info.init.kind == Init::Kind::kConstant) return true;
   if (scheme == "uniform") {
     info.init = {};
-  } else if (info.shape.rank < 2) {
+  } else if (whole_shape(info).rank < 2) {
     info.init = {Init::Kind::kConstant, 0};
   } else if (scheme == "xavier") {
-    const std::int64_t receptive = info.shape.dim[2] * info.shape.dim[3];
-    const auto fans = static_cast<double>(info.fan_in + info.shape.dim[0] * receptive);
+    const Shape whole = whole_shape(info);
+    const std::int64_t receptive = whole.dim[2] * whole.dim[3];
+    const auto fans = static_cast<double>(info.fan_in + whole.dim[0] * receptive);
     info.init = {Init::Kind::kUniform, std::sqrt(6.0 / fans)};
   } else if (scheme == "kaiming") {
     info.init = {Init::Kind::kNormal, std::sqrt(2.0 / static_cast<double>(info.fan_in))};

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "gradwire/tensor.h"
+#include "trainer/tensor_box.h"
 
 namespace gradwire {
 
@@ -26,11 +28,20 @@ struct Init {
 
 struct ParameterInfo {
   std::string name;         // "fc1.weight"
-  Shape shape;              // weights (out, in) or (out, in, kernel, kernel), biases (out)
-  std::int64_t fan_in = 1;  // inputs that one output sums over; a bias has its weight's
+  Shape shape;              // of what is here: weights (out, in) or (out, in, kernel, kernel),
+                            // biases (out)
+  std::int64_t fan_in = 1;  // inputs that one output of the whole layer sums over; a bias has its
+                            // weight's
   std::int64_t offset = 0;  // of its first element in the flat buffer, in elements
   Init init = {};
+  // Which elements of the whole tensor these are, shape.elems() of them; none: the tensor is here
+  // as a whole.
+  std::optional<TensorBox> box = {};
 };
+
+// Of a parameter: the box, and the shape that all ranks know it by.
+TensorBox box_of(const ParameterInfo& info);
+Shape whole_shape(const ParameterInfo& info);
 
 // In order of registration: offsets ascend without gaps.
 using ParameterTable = std::vector<ParameterInfo>;
@@ -46,8 +57,9 @@ std::int64_t append_table(ParameterTable& table, std::string_view prefix,
 std::vector<NamedTensor> named_tensors(const ParameterTable& table, std::span<float> flat,
                                        Device device = {});
 
-// Every element as its tensor's Init says, a pure function of (seed, name, element): the same for
-// any number of ranks and any order of initialisation. Weights and biases alike.
+// Every element as its tensor's Init says, a pure function of (seed, name, element of the whole
+// tensor): the same for any number of ranks, however they share it, and any order of
+// initialisation. Weights and biases alike.
 template <typename T>
 void init_parameters(const ParameterTable& table, std::uint64_t seed, std::span<T> flat);
 
