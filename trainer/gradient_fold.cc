@@ -23,7 +23,7 @@ constexpr std::size_t kNarrowBytes = sizeof(std::uint16_t);
 }  // namespace
 
 Result<GradientFold> GradientFold::create(const ParameterTable& table,
-                                          const TrainingOptions& options) {
+                                          const TrainingOptions& options, const Demands& demands) {
   GradientFold fold;
   fold.table_ = &table;
   fold.accumulate_ = options.accumulate;
@@ -49,10 +49,10 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   fold.grads_.take_all();
   if (options.accumulate > 1) {
     GW_ASSIGN(fold.micro_grads_, PagedTensors::create(table, device, MemoryClass::kWorkspace));
-    fold.drops_micro_ = options.passing_gradients && !fold.needs_whole_;
+    fold.drops_micro_ = demands.gradients_pass && !fold.needs_whole_;
   }
   if (narrow) {
-    fold.keeps_stored_ = !options.passing_gradients;
+    fold.keeps_stored_ = !demands.gradients_pass;
     GW_ASSIGN(
         fold.stored_,
         fold.keeps_stored_
@@ -75,6 +75,12 @@ std::span<float> GradientFold::fresh(int micro) {
 std::span<float> GradientFold::gradients() { return grads_.all(); }
 
 std::span<float> GradientFold::gradient(int index) { return grads_.tensor(index); }
+
+TensorView GradientFold::view(int index) {
+  const ParameterInfo& info = (*table_)[static_cast<std::size_t>(index)];
+  return {reinterpret_cast<std::byte*>(gradient(index).data()), info.shape, DType::kF32,
+          stream_.device};
+}
 
 GradientFold::Range GradientFold::range(int index) const {
   const ParameterInfo& info = (*table_)[static_cast<std::size_t>(index)];
@@ -161,11 +167,29 @@ Result<bool> GradientFold::finite() {
   return all_finite(gradients());
 }
 
-Result<double> GradientFold::clip_there(double most) {
+Result<double> GradientFold::norm() {
+  if (!keeps_sums_) return stored_gradients_.norm();
+  if (there_ == nullptr) return gradwire::norm(gradients());
   GW_TRY(there_->sum_of_squares(gradients(), numbers_.there<double>()));
-  GW_TRY(there_->clip(numbers_.there<double>(), most, gradients()));
   GW_ASSIGN(const std::span<const double> square, numbers_.read<double>());
-  return std::sqrt(square[0]);
+  length_ = std::sqrt(square[0]);
+  return length_;
+}
+
+Status GradientFold::shorten(double length, double most) {
+  if (!keeps_sums_) {
+    stored_gradients_.shorten(length, most);
+    return {};
+  }
+  if (there_ == nullptr) {
+    clip_to(gradients(), length, most);
+    return {};
+  }
+  if (length != length_) {
+    const double square = length * length;
+    GW_TRY(numbers_.write(std::span<const double>(&square, 1)));
+  }
+  return there_->clip(numbers_.there<double>(), most, gradients());
 }
 
 // A worker's own gradient, before anybody else sees it.
@@ -175,7 +199,7 @@ Status GradientFold::clip_worker(std::span<float> own) {
     GW_TRY(there_->sum_of_squares(own, numbers_.there<double>()));
     return there_->clip(numbers_.there<double>(), clip_worker_, own);
   }
-  clip_to(own, norm(own), clip_worker_);
+  clip_to(own, gradwire::norm(own), clip_worker_);
   return {};
 }
 

@@ -4,7 +4,7 @@
 // its momentum; added to the sum in fp32. After the last one: times 1 / micro-batches.
 //
 // Without main gradients nothing but the tensor in work is in fp32: sums of micro-batches are
-// stored in 16 bits, and so is what the hook gives back.
+// stored in 16 bits, and so is what the exchange gives back.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include "trainer/read_back.h"
 #include "trainer/step_kernels.h"
 #include "trainer/stored_gradients.h"
+#include "trainer/strategy/demands.h"
 #include "trainer/training_options.h"
 
 namespace gradwire {
@@ -28,7 +29,8 @@ namespace gradwire {
 class GradientFold {
  public:
   // The table is borrowed.
-  static Result<GradientFold> create(const ParameterTable& table, const TrainingOptions& options);
+  static Result<GradientFold> create(const ParameterTable& table, const TrainingOptions& options,
+                                     const Demands& demands);
   // Whether gradients() stay in fp32 until the step is made. Else whoever is given one says by
   // put_away() that it is final, and stored() is what the step reads.
   bool keeps_sums() const { return keeps_sums_; }
@@ -38,11 +40,14 @@ class GradientFold {
 
   // Where backward writes the gradient of micro-batch `micro`.
   std::span<float> fresh(int micro);
-  // The result: this rank's gradient of the step, and later what the hook makes of it.
+  // The result: this rank's gradient of the step, and later what the exchange makes of it.
   std::span<float> gradients();
   std::span<float> gradient(int index);
+  // The same as a tensor of the parameter's shape, final when stream() has run what it has.
+  TensorView view(int index);
+  Stream stream() const { return stream_; }
 
-  // A step needs whole gradients before it can go on: nothing is handed to the hook during
+  // A step needs whole gradients before it can go on: nothing is handed on during
   // backward. Else a parameter is done as soon as the last micro-batch's ready() returns.
   bool needs_whole() const { return needs_whole_; }
   // Before the first micro-batch: what its losses will be multiplied by.
@@ -54,14 +59,16 @@ class GradientFold {
 
   // Without main gradients, where the step needed whole ones: gradient `index` is in fp32 again.
   Status bring(int index);
-  // Likewise, after the hook: it is not.
+  // Likewise, after the exchange: it is not.
   Status put_away(int index);
   const StoredGradients& stored() const { return stored_gradients_; }
   StoredGradients& stored() { return stored_gradients_; }
   // Of the whole gradient, in the form that it is kept in. Waits for the device where it is there.
   Result<bool> finite();
-  // Where gradients() lie on a device: as GradientHook::clip_gradients(). Waits.
-  Result<double> clip_there(double most);
+  // Likewise; where it is longer than `most`, times most / length from then on. `length` is
+  // norm()'s result, or of a gradient that this is a part of.
+  Result<double> norm();
+  Status shorten(double length, double most);
 
   // "worker<i>.<parameter>.momentum", of micro-batch i; empty without momentum at the worker.
   std::vector<NamedTensor> state();
@@ -84,6 +91,7 @@ class GradientFold {
   Stream stream_;
   std::unique_ptr<StepKernels> there_;  // null on the host
   ReadBack numbers_;                    // likewise empty
+  double length_ = 0;                   // whose square numbers_ have
   int accumulate_ = 1;
   double momentum_at_worker_ = 0;
   double clip_worker_ = 0;

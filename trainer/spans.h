@@ -17,7 +17,7 @@ struct TrainerSpan {
     kLoss,
     kBackwardInput,   // of a layer: the derivative by its input
     kBackwardParams,  // by its parameters
-    kWait,            // for the hook, after backward
+    kWait,            // for the exchange, after backward
     kOptimizer,
     kUpdate,   // a part of the optimizer's step, beside all the others
     kAverage,  // the loss and running statistics over ranks

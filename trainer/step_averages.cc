@@ -4,7 +4,7 @@
 
 namespace gradwire {
 
-Status StepAverages::begin(GradientHook& hook, BatchPass& pass, double loss, bool skipped) {
+Status StepAverages::begin(Strategy& strategy, BatchPass& pass, double loss, bool skipped) {
   if (averaged_) losses_.clear();
   averaged_ = false;
   losses_.push_back(loss);
@@ -12,26 +12,26 @@ Status StepAverages::begin(GradientHook& hook, BatchPass& pass, double loss, boo
   if (skipped) pass.discard_statistics();
   counted_ = !skipped && !pass.statistics().empty();
   if (counted_) GW_TRY(pass.take_statistics());
-  meets_ = hook.meets();
+  meets_ = strategy.exchange().meets();
   if (counted_ && (apart_ || !meets_)) {
     pass.commit(1);
     apart_ = true;
     counted_ = false;
   }
-  return meets_ ? hook.start_average(gather(pass)) : Status();
+  return meets_ ? strategy.consensus().start_mean(gather(pass), Scope::kData) : Status();
 }
 
-Status StepAverages::end(GradientHook& hook, BatchPass& pass, int ranks) {
+Status StepAverages::end(Strategy& strategy, BatchPass& pass, int ranks) {
   if (!meets_) return {};
   meets_ = false;
-  GW_TRY(hook.finish_average());
+  GW_TRY(strategy.consensus().finish_mean());
   scatter(pass, ranks);
   return {};
 }
 
-Status StepAverages::settle(GradientHook& hook, BatchPass& pass, int ranks) {
+Status StepAverages::settle(Strategy& strategy, BatchPass& pass, int ranks) {
   if (averaged_) return {};
-  GW_TRY(hook.average(gather(pass)));
+  GW_TRY(strategy.consensus().mean(gather(pass), Scope::kData));
   scatter(pass, ranks);
   return {};
 }

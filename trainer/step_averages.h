@@ -8,22 +8,22 @@
 
 #include "gradwire/status.h"
 #include "trainer/batch_pass.h"
-#include "trainer/hooks.h"
+#include "trainer/strategy/strategy.h"
 
 namespace gradwire {
 
-// From the thread that trains. The same hook and pass at every call.
+// From the thread that trains. The same strategy and pass at every call.
 class StepAverages {
  public:
   // After a step's micro-batches, whose mean loss on this rank is `loss`. Starts the average where
-  // GradientHook::meets() says so. Statistics that the pass collected are averaged too; where ranks
-  // do not meet they move this rank's running statistics alone, which become the mean over ranks
-  // when they do. skipped: they are forgotten.
-  Status begin(GradientHook& hook, BatchPass& pass, double loss, bool skipped);
+  // GradientExchange::meets() says so. Statistics that the pass collected are averaged too; where
+  // ranks do not meet they move this rank's running statistics alone, which become the mean over
+  // ranks when they do. skipped: they are forgotten.
+  Status begin(Strategy& strategy, BatchPass& pass, double loss, bool skipped);
   // At the step's end: waits for what begin() started.
-  Status end(GradientHook& hook, BatchPass& pass, int ranks);
+  Status end(Strategy& strategy, BatchPass& pass, int ranks);
   // Between steps, where all ranks call it: averages what still is not.
-  Status settle(GradientHook& hook, BatchPass& pass, int ranks);
+  Status settle(Strategy& strategy, BatchPass& pass, int ranks);
 
   // Whether losses() are means over ranks; this rank's otherwise.
   bool averaged() const { return averaged_; }

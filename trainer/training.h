@@ -1,4 +1,4 @@
-// Training of one rank. Where gradients go and what comes back is the hook's business.
+// Training of one rank. Where gradients go and what comes back is the strategy's business.
 #pragma once
 
 #include <cstdint>
@@ -11,21 +11,17 @@
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
-#include "trainer/batch_pass.h"
-#include "trainer/compute_parameters.h"
 #include "trainer/data/data_set.h"
-#include "trainer/data/order.h"
 #include "trainer/gradient_fold.h"
-#include "trainer/hooks.h"
-#include "trainer/layer_gate.h"
 #include "trainer/loss_scale.h"
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/model.h"
-#include "trainer/optimizer.h"
-#include "trainer/optimizers/chunked_step.h"
-#include "trainer/optimizers/step_lane.h"
-#include "trainer/precision.h"
+#include "trainer/spans.h"
+#include "trainer/step/micro_batch_source.h"
+#include "trainer/step/parameter_store.h"
+#include "trainer/step/update.h"
 #include "trainer/step_averages.h"
+#include "trainer/strategy/strategy.h"
 #include "trainer/training_options.h"
 
 namespace gradwire {
@@ -47,15 +43,16 @@ struct StepReport {
   std::optional<double> loss_scale;  // where there is one: that of this step
   bool skipped = false;              // a gradient was not finite on some rank: no update was made
   double compute_seconds = 0;        // this rank's: batch, forward, backward, optimizer
-  double hook_seconds = 0;           // spent inside the hook's calls
+  double exchange_seconds = 0;       // spent inside the strategy's calls
 };
 
 class Trainer {
  public:
   // The model and the data are borrowed for the trainer's life. Parameters start as the seed says.
-  // kInvalidArgument names the option, the value seen and the value wanted.
+  // `demands`: of the strategy that run() will be given. kInvalidArgument names the option, the
+  // value seen and the value wanted.
   static Result<Trainer> create(const Model<float>& model, const DataSet& data,
-                                const TrainingOptions& options);
+                                const TrainingOptions& options, const Demands& demands = {});
 
   // Views of this trainer's memory, in order of registration, valid for its life (also when it is
   // moved). Gradients are contiguous over all parameters in that order. In other precisions than
@@ -63,7 +60,7 @@ class Trainer {
   // which without main gradients hold something from on_gradient() until arrived() alone.
   std::vector<NamedTensor> parameters();
   std::vector<NamedTensor> gradients();
-  // The same memory, for a hook that lets parts of it come and go.
+  // The same memory, for a strategy that lets parts of it come and go.
   TrainerMemory memory();
   // What was held since run() began, in both places, and copied between them since ever.
   const MemoryPlaces& places() const { return options_.places; }
@@ -86,92 +83,59 @@ class Trainer {
   // loss is averaged.
   using OnStep = std::function<Status(const StepReport& report)>;
   // Trains from steps_done() to steps() and returns the final accuracy on the test set, 0..1. A
-  // loss that is no longer finite does not stop it. May be called once.
-  Result<double> run(GradientHook& hook, const OnStep& on_step);
+  // loss that is no longer finite does not stop it. May be called once. kInvalidArgument for a
+  // strategy with other demands than those that this was made for.
+  Result<double> run(Strategy& strategy, const OnStep& on_step);
 
   // Told of every step's pieces, for this object's life; null: nobody is.
   void tell(const OnTrainerSpan* told);
 
   // Share of the test set's labels (DataSet::evaluation()) that are found, 0..1. Every rank counts
   // its part of the set and the counts are averaged, exactly. Collective: all ranks call it.
-  Result<double> evaluate(GradientHook& hook);
+  Result<double> evaluate(Strategy& strategy);
   // The mean loss over the test set at the last evaluate().
   double test_loss() const { return test_loss_; }
   // Running statistics, which are saved and loaded with parameters: views as those. Empty for most
   // models.
-  std::vector<NamedTensor> buffers() { return pass_.buffers(); }
+  std::vector<NamedTensor> buffers() { return source_->pass().buffers(); }
 
  private:
-  Trainer(const Model<float>& model, const DataSet& data, const TrainingOptions& options);
-
-  Status allocate();
-  Status draw_parameters();
-  TensorView whole_master() const;
-  Stream stream() const { return options_.places.device.stream(); }
-  bool there() const { return stream().device.space == MemorySpace::kCuda; }
-  Result<StepReport> step(GradientHook& hook);
-  Result<double> micro_step(const MicroBatch& batch, int micro, GradientHook& hook,
-                            double& hook_seconds);
-  Status give(int index, GradientHook& hook, double& hook_seconds);
-  Result<bool> has_arrived(GradientHook& hook, double& hook_seconds);
-  Status take_arrived(GradientHook& hook, double& hook_seconds);
-  Status take_all(GradientHook& hook);
-  Status take_next();
-  Result<bool> give_whole(GradientHook& hook, StepReport& report);
-  bool overlaps(GradientHook& hook) const;
-  Status before_step(GradientHook& hook, StepReport& report);
-  void release();
-  Status compute(GradientHook& hook, StepReport& report);
-  Status compute_and_update(GradientHook& hook, StepReport& report);
-  void report_losses(StepReport& report) const;
-  Status update(GradientHook& hook, StepReport& report);
-  Result<double> clip(GradientHook& hook);
-  ChunkedStep::Source gradient_source();
-  ChunkedStep::Updated updated_parameters();
-  std::span<float> master() { return params_.all(); }
-  Status refresh();
-  Result<std::unique_ptr<LayerGate>> own_gate(GradientHook& hook);
-  std::vector<LayerTensors> openings(Way way) const;
-
   // What of a run is a number.
   struct Position {
     std::int64_t steps = 0;    // over the data
     std::int64_t updates = 0;  // those that were not skipped: what the schedule counts
   };
 
+  Trainer(const Model<float>& model, const DataSet& data, const TrainingOptions& options,
+          const Demands& demands);
+
+  Status allocate();
+  Result<StepReport> step(Strategy& strategy);
+  Status compute_and_update(Strategy& strategy, StepReport& report);
+  Result<bool> skips(Strategy& strategy, StepReport& report);
+  Status give_whole(Strategy& strategy, StepReport& report);
+  void report_losses(StepReport& report) const;
+  std::vector<LayerTensors> openings(Way way) const;
+
   const Model<float>* model_;
   const DataSet* data_;
   TrainingOptions options_;
+  Demands demands_;
   std::int64_t steps_per_epoch_;
   std::int64_t total_steps_;
   Position position_;
-  DataOrder order_;
-  PagedTensors params_;
-  ComputeParameters compute_;
-  bool fresh_ = false;               // compute_ has the parameters' last values
-  std::span<const float> computed_;  // what passes read
-  std::unique_ptr<LayerGate> own_gate_;
-  LayerGate* gate_ = nullptr;           // own_gate_, or the hook's
-  std::optional<ChunkedStep> chunked_;  // with an offload, or without main gradients
-  GradientFold fold_;
-  // Where gradients are asked for before the hook's last word: of those that were given, from the
-  // last parameter down, the next one that is not known to have arrived, and the bytes of all that
-  // are not.
-  int next_arrival_ = 0;
-  std::int64_t in_flight_ = 0;
-  bool lane_works_ = false;      // a step is the lane's
-  bool early_ = false;           // and the hook says of gradients that they have arrived
-  int last_read_ = 0;            // parameters from here on are read no more in this step
-  std::vector<int> layer_ends_;  // of each parameter: the first one behind its layer
   LossScaler scaler_;
-  std::unique_ptr<Optimizer> optimizer_;  // null: the hook has one
-  BatchPass pass_;
+  // Where they are they stay when this is moved: the later ones borrow the earlier.
+  std::unique_ptr<ParameterStore> parameters_;
+  std::unique_ptr<GradientFold> fold_;
+  std::unique_ptr<MicroBatchSource> source_;
+  std::unique_ptr<Update> update_;
+  ParameterStore::Gate gate_;  // of the training's passes
   StepAverages averages_;
   double test_loss_ = 0;
   Buffer saved_position_;
   Buffer saved_scale_;
   const OnTrainerSpan* told_ = nullptr;
-  std::unique_ptr<StepLane> lane_;  // last: it works on the above
 };
 
 }  // namespace gradwire

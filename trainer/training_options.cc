@@ -37,19 +37,20 @@ Status check_norm(const char* what, double seen) {
 }
 
 // What happens to gradients on this rank: pairs that contradict one another.
-Status check_gradients(const TrainingOptions& options) {
+Status check_gradients(const TrainingOptions& options, const Demands& demands) {
   GW_TRY(check_norm("clip", options.clip));
   GW_TRY(check_norm("clip-worker", options.clip_worker));
-  if (options.clip > 0 && options.optimizer.name == "hook" && !options.hook_clips) {
+  if (options.clip > 0 && demands.own_optimizer && !demands.clips) {
     return Status(Code::kInvalidArgument,
                   format("clip %g with an optimizer that exchanges something else than gradients "
                          "(expected 0, or clip-worker)",
                          options.clip));
   }
   if (options.momentum_at == MomentumAt::kServer || options.momentum == 0) return {};
-  if (options.optimizer.name != "sgd") {
+  if (demands.own_optimizer || options.optimizer.name != "sgd") {
     return Status(Code::kInvalidArgument,
-                  "optimizer " + options.optimizer.name +
+                  (demands.own_optimizer ? "a strategy's own optimizer"
+                                         : "optimizer " + options.optimizer.name) +
                       " with momentum at the worker (expected sgd, or momentum at the server)");
   }
   // Its momenta would have taken in what a skipped step throws away.
@@ -61,13 +62,13 @@ Status check_gradients(const TrainingOptions& options) {
 }
 
 // What leaves nothing but 16 bits of gradients.
-Status check_stored_gradients(const TrainingOptions& options) {
+Status check_stored_gradients(const TrainingOptions& options, const Demands& demands) {
   if (options.main_gradients) return {};
   const auto refuse = [](const std::string& what) {
     return Status(Code::kInvalidArgument, "no main gradients with " + what);
   };
   if (options.precision == Precision::kF32) return refuse("precision fp32 (expected bf16 or fp16)");
-  if (options.optimizer.name == "hook" || options.passing_gradients || options.gated_parameters) {
+  if (demands.own_optimizer || demands.gradients_pass || demands.layer_by_layer) {
     return refuse(
         "an optimizer that exchanges something else, or a sharded one (expected sgd, nesterov or "
         "adamw on whole parameters)");
@@ -82,8 +83,12 @@ Status check_stored_gradients(const TrainingOptions& options) {
   if (options.momentum_at == MomentumAt::kWorker && options.momentum > 0) {
     return refuse("momentum at the worker (expected momentum at the server)");
   }
-  if (options.gradients_in_flight < 0) {
-    return bad_option("gradients in flight", options.gradients_in_flight, "at least 0 bytes");
+  if (!demands.tells_arrival) {
+    return refuse(
+        "a strategy that cannot tell which gradients have arrived (expected one that can)");
+  }
+  if (demands.bytes_in_flight < 0) {
+    return bad_option("gradients in flight", demands.bytes_in_flight, "at least 0 bytes");
   }
   return {};
 }
@@ -104,7 +109,8 @@ Status check_device(const TrainingOptions& options) {
 
 }  // namespace
 
-Status check_training_options(const TrainingOptions& options, const DataSet& data) {
+Status check_training_options(const TrainingOptions& options, const Demands& demands,
+                              const DataSet& data) {
   if (options.ranks < 1) return bad_option("ranks", options.ranks, "at least 1");
   if (options.rank < 0 || options.rank >= options.ranks) {
     return bad_option("rank", options.rank, format("0 to %d", options.ranks - 1).c_str());
@@ -121,10 +127,11 @@ Status check_training_options(const TrainingOptions& options, const DataSet& dat
     return Status(Code::kInvalidArgument,
                   format("momentum %g (expected 0 <= momentum < 1)", options.momentum));
   }
-  GW_TRY(check_gradients(options));
-  GW_TRY(check_stored_gradients(options));
+  GW_TRY(check_gradients(options, demands));
+  GW_TRY(check_stored_gradients(options, demands));
   GW_TRY(check_device(options));
-  if (options.offload != Offload::kNone && options.optimizer.name == "lamb") {
+  if (options.offload != Offload::kNone && !demands.own_optimizer &&
+      options.optimizer.name == "lamb") {
     return Status(
         Code::kInvalidArgument,
         "lamb, which needs whole tensors, is offloaded (expected sgd, nesterov or adamw)");

@@ -13,13 +13,14 @@
 #include "trainer/lr_schedule.h"
 #include "trainer/optimizer.h"
 #include "trainer/precision.h"
+#include "trainer/strategy/demands.h"
 
 namespace gradwire {
 
 // Where momentum is applied. g is a worker's gradient, u a worker's own.
 enum class MomentumAt : std::uint8_t {
   kServer,  // after aggregation, by the optimizer
-  kWorker,  // before it: u <- momentum u + g, the hook is given u; the optimizer has none (sgd
+  kWorker,  // before it: u <- momentum u + g, the exchange is given u; the optimizer has none (sgd
             // only)
 };
 
@@ -28,17 +29,15 @@ struct TrainingOptions {
   int rank = 0;
   int ranks = 1;
   // Micro-batches per rank and step. They stand for workers: one rank with accumulate N computes,
-  // bit for bit, what N ranks compute whose hook folds in rank order and multiplies once by 1/N.
+  // bit for bit, what N ranks compute whose exchange folds in rank order and multiplies once by
+  // 1/N.
   int accumulate = 1;
   std::optional<std::int64_t> steps;  // 0 is legal; not given: `epochs` epochs
   std::int64_t epochs = 1;
   double lr = 0.05;
   double momentum = 0.9;  // of sgd and nesterov, in place of optimizer.momentum
   MomentumAt momentum_at = MomentumAt::kServer;
-  // Its name may be "hook": the hook brings the optimizer, which with hook_clips uses gradients
-  // that may be clipped (GradientHook::clip_gradients).
-  OptimizerOptions optimizer;
-  bool hook_clips = false;
+  OptimizerOptions optimizer;  // not looked at under Demands::own_optimizer
   LrSchedule schedule;
   // Global norms, 0 for none: of the gradient that the optimizer is given, and of a worker's before
   // anybody else sees it (and before its momentum).
@@ -47,10 +46,9 @@ struct TrainingOptions {
   Precision precision = Precision::kF32;
   // false, in 16 bits alone: of a gradient that is final nothing is kept in fp32 until the step,
   // but for some that are on their way. Elementwise optimizers of the trainer's own; no
-  // clip_worker, no momentum at the worker; not with passing_gradients or gated_parameters.
+  // clip_worker, no momentum at the worker; under strategies that tell what has arrived, and have
+  // parameters and gradients whole.
   bool main_gradients = true;
-  // Without them: bytes of fp32 gradients that may wait for the hook before the training waits.
-  std::int64_t gradients_in_flight = 12 << 20;
   LossScaleOptions loss_scale;
   std::uint64_t seed = 0;  // of the initial parameters and of the data order
   Shuffle shuffle = Shuffle::kEpoch;
@@ -64,18 +62,15 @@ struct TrainingOptions {
   std::int64_t offload_chunk =
       1 << 18;  // elements that are copied, or widened, and updated together
   // The host updates what it holds while the rest of the gradient is on its way; with clip, and
-  // under hooks that say of no gradient that it has arrived, after the last one. The same bits.
+  // under strategies that cannot tell what has arrived, after the last one. The same bits.
   bool offload_overlap = true;
-  // The hook's gate brings parameters layer by layer: nothing of them stays here between passes.
-  bool gated_parameters = false;
-  // The hook gives gradients back tensor by tensor: nothing of them is kept whole here either.
-  bool passing_gradients = false;
   // false: parameters stay zero, for who wants to see whether a run can be made, and makes none.
   bool draws = true;
   std::int64_t eval_every = 0;  // steps between evaluations; 0: after the last step only
 };
 
 // kInvalidArgument names the option, the value seen and the value wanted.
-Status check_training_options(const TrainingOptions& options, const DataSet& data);
+Status check_training_options(const TrainingOptions& options, const Demands& demands,
+                              const DataSet& data);
 
 }  // namespace gradwire

@@ -5,8 +5,20 @@
 #include "base/text.h"
 
 namespace gradwire {
+namespace {
 
-Result<std::unique_ptr<DataParallelHook>> DataParallelHook::create(
+// Of gradients that wait for their average: one that fills, one that travels, one that has come.
+constexpr std::int64_t kBucketsInFlight = 3;
+
+}  // namespace
+
+Demands DataParallelStrategy::demands_of(const DataParallelOptions& options) {
+  Demands demands;
+  demands.bytes_in_flight = kBucketsInFlight * options.aggregator.bucket_bytes;
+  return demands;
+}
+
+Result<std::unique_ptr<DataParallelStrategy>> DataParallelStrategy::create(
     Communicator& communicator, const Registry& registry, const DataParallelOptions& options,
     std::vector<NamedTensor> parameters, std::span<const NamedTensor> gradients) {
   if (parameters.size() != gradients.size()) {
@@ -30,30 +42,18 @@ Result<std::unique_ptr<DataParallelHook>> DataParallelHook::create(
     }
     GW_TRY(aggregator->add(gradients[i].name, grad));
   }
-  return std::unique_ptr<DataParallelHook>(new DataParallelHook(
-      communicator, options.check_every, std::move(parameters), std::move(aggregator)));
+  return std::unique_ptr<DataParallelStrategy>(new DataParallelStrategy(
+      communicator, options, std::move(parameters), std::move(aggregator)));
 }
 
-DataParallelHook::DataParallelHook(Communicator& communicator, std::int64_t check_every,
-                                   std::vector<NamedTensor> parameters,
-                                   std::unique_ptr<Aggregator> aggregator)
-    : replicas_(communicator, std::move(parameters), check_every),
-      aggregator_(std::move(aggregator)) {}
-
-Status DataParallelHook::before_step(double learning_rate) {
-  // Here, since parameters may change as soon as gradients arrive.
-  GW_TRY(count_step());
-  return aggregator_->set_learning_rate(learning_rate);
-}
-
-Result<bool> DataParallelHook::skip_step(bool overflow) { return aggregator_->skip_step(overflow); }
-
-Status DataParallelHook::on_gradient(int index, TensorView, const Stream& stream) {
-  return aggregator_->ready(index, stream);
-}
-
-Status DataParallelHook::before_optimizer_step(const Stream& stream) {
-  return aggregator_->finish(stream);
-}
+DataParallelStrategy::DataParallelStrategy(Communicator& communicator,
+                                           const DataParallelOptions& options,
+                                           std::vector<NamedTensor> parameters,
+                                           std::unique_ptr<Aggregator> aggregator)
+    : demands_(demands_of(options)),
+      replicas_(communicator, std::move(parameters), options.check_every),
+      consensus_(communicator),
+      aggregator_(std::move(aggregator)),
+      exchange_(*aggregator_, replicas_) {}
 
 }  // namespace gradwire

@@ -65,13 +65,13 @@ double residual_squares(Aggregator& aggregator) {
 }  // namespace
 
 Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
-    ReplicaHook& hook, Communicator& communicator, std::int64_t every,
+    DistributedStrategy& strategy, Communicator& communicator, std::int64_t every,
     std::span<const NamedTensor> gradients, const MemoryArena& memory) {
   GW_CHECK(every >= 1);
-  if (hook.gradient_averages() == nullptr) {
+  if (strategy.gradient_averages() == nullptr) {
     return Status(Code::kUnsupported, "no averages of gradients to measure");
   }
-  std::unique_ptr<MeasuredGradients> made(new MeasuredGradients(hook, communicator, every));
+  std::unique_ptr<MeasuredGradients> made(new MeasuredGradients(strategy, communicator, every));
   std::size_t bytes = 0;
   bool there = false;
   for (const NamedTensor& gradient : gradients) {
@@ -102,11 +102,19 @@ Status MeasuredGradients::copy_to(const Buffer& all, std::size_t index, const St
                     std::as_writable_bytes(part(all, index)), all.device(), stream);
 }
 
-Result<bool> MeasuredGradients::skip_step(bool overflow) {
+Demands MeasuredGradients::demands_of(Demands strategy) {
+  strategy.tells_arrival = false;
+  return strategy;
+}
+
+Status MeasuredGradients::before_step(double learning_rate) {
+  return strategy_.exchange().before_step(learning_rate);
+}
+
+void MeasuredGradients::skip_step() {
   errors_.reset();
-  GW_ASSIGN(const bool skips, hook_.skip_step(overflow));
-  if (skips) ++step_;  // it ends here
-  return skips;
+  ++step_;  // it ends here
+  strategy_.exchange().skip_step();
 }
 
 Status MeasuredGradients::on_gradient(int index, TensorView grad, const Stream& stream) {
@@ -115,16 +123,11 @@ Status MeasuredGradients::on_gradient(int index, TensorView grad, const Stream& 
     GW_TRY(copy_to(exact_, static_cast<std::size_t>(index), stream));
     seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
   }
-  return hook_.on_gradient(index, grad, stream);
+  return strategy_.exchange().on_gradient(index, grad, stream);
 }
 
-Result<bool> MeasuredGradients::arrived(int, bool) {
-  return Status(Code::kUnsupported,
-                "no main gradients where averages are measured, which takes whole ones");
-}
-
-Status MeasuredGradients::before_optimizer_step(const Stream& stream) {
-  GW_TRY(hook_.before_optimizer_step(stream));
+Status MeasuredGradients::finish(const Stream& stream) {
+  GW_TRY(strategy_.exchange().finish(stream));
   errors_.reset();
   if (measures()) GW_TRY(measure(stream));
   ++step_;
@@ -133,7 +136,7 @@ Status MeasuredGradients::before_optimizer_step(const Stream& stream) {
 
 Status MeasuredGradients::fetch_averages(const Stream& stream) {
   for (std::size_t t = 0; t < gradients_.size(); ++t) {
-    const auto own = hook_.average_part(static_cast<int>(t));
+    const auto own = strategy_.average_part(static_cast<int>(t));
     if (!own) {
       GW_TRY(copy_to(*averages_, t, stream));
       continue;
@@ -148,7 +151,7 @@ Status MeasuredGradients::fetch_averages(const Stream& stream) {
 }
 
 MeasuredGradients::Average MeasuredGradients::average(std::size_t index) const {
-  const auto own = hook_.average_part(static_cast<int>(index));
+  const auto own = strategy_.average_part(static_cast<int>(index));
   const std::int64_t begin = own ? own->begin : 0;
   const std::int64_t elems = own ? own->values.elems() : gradients_[index].elems();
   if (averages_) {
@@ -169,15 +172,15 @@ Result<double> MeasuredGradients::squared_difference() {
       difference += off * off;
     }
   }
-  if (!hook_.average_part(0)) return difference;
-  GW_TRY(hook_.average({&difference, 1}));
+  if (!strategy_.average_part(0)) return difference;
+  GW_TRY(strategy_.consensus().mean({&difference, 1}, Scope::kData));
   return difference * communicator_.size();
 }
 
 Status MeasuredGradients::measure(const Stream& stream) {
   const auto start = Clock::now();
   if (averages_) GW_TRY(fetch_averages(stream));
-  GW_TRY(hook_.finish_average());  // else its bytes would count as the measurement's
+  GW_TRY(strategy_.consensus().finish_mean());  // else its bytes would count as the measurement's
   const std::uint64_t sent = communicator_.transport_stats().bytes_sent;
   GW_ASSIGN(Work work, communicator_.all_reduce(
                            view_of(floats_of(exact_)), ReduceOp::kMean,
@@ -185,8 +188,8 @@ Status MeasuredGradients::measure(const Stream& stream) {
   GW_TRY(work.wait());
   GW_ASSIGN(const double difference, squared_difference());
   const double norm = squares(std::span<const float>(floats_of(exact_)));
-  std::array<double, 1> residual{residual_squares(*hook_.gradient_averages())};
-  GW_TRY(hook_.average(residual));
+  std::array<double, 1> residual{residual_squares(*strategy_.gradient_averages())};
+  GW_TRY(strategy_.consensus().mean(residual, Scope::kData));
   errors_ = GradientErrors{
       .nmse = difference / norm, .exact_norm = std::sqrt(norm), .residual_norm = std::nullopt};
   if (std::isfinite(residual[0])) errors_->residual_norm = std::sqrt(residual[0]);

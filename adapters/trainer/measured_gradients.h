@@ -7,11 +7,11 @@
 #include <span>
 #include <vector>
 
-#include "adapters/trainer/replica_hook.h"
+#include "adapters/trainer/distributed_strategy.h"
 #include "gradwire/buffer.h"
 #include "gradwire/communicator.h"
-#include "trainer/hooks.h"
 #include "trainer/memory/memory_arena.h"
+#include "trainer/strategy/strategy.h"
 
 namespace gradwire {
 
@@ -24,50 +24,47 @@ struct GradientErrors {
   std::optional<double> residual_norm;
 };
 
-// A hook that averages gradients, whole or each rank its part, which at every `every`-th step of
-// the training (the first one, too) also averages a dense copy of the gradients. What training
-// computes stays the same to the last bit. Calls as ReplicaHook. Copies lie on the host, are
-// averaged and compared there: 4 bytes an element, of gradients on a device 8, pinned.
-class MeasuredGradients final : public GradientHook {
+// A strategy that averages gradients, whole or each rank its part, which at every `every`-th step
+// of the training (the first one, too) also averages a dense copy of the gradients. What training
+// computes stays the same to the last bit. Copies lie on the host, are averaged and compared there:
+// 4 bytes an element, of gradients on a device 8, pinned.
+class MeasuredGradients final : public Strategy, public GradientExchange {
  public:
-  // All are borrowed for the hook's life. every: at least 1. gradients: f32, all of one device.
+  // It compares whole averages: nothing of a gradient has arrived before all have.
+  static Demands demands_of(Demands strategy);
+  // All are borrowed for its life. every: at least 1. gradients: f32, all of one device.
   // memory: of the host, where copies of gradients lie that lie there, too.
   // kUnsupported where ranks exchange something else than gradients; else errors as
   // Buffer::allocate().
-  static Result<std::unique_ptr<MeasuredGradients>> create(ReplicaHook& hook,
+  static Result<std::unique_ptr<MeasuredGradients>> create(DistributedStrategy& strategy,
                                                            Communicator& communicator,
                                                            std::int64_t every,
                                                            std::span<const NamedTensor> gradients,
                                                            const MemoryArena& memory = {});
 
-  Status before_step(double learning_rate) override { return hook_.before_step(learning_rate); }
-  Result<bool> skip_step(bool overflow) override;
+  Demands demands() const override { return demands_of(strategy_.demands()); }
+  GradientExchange& exchange() override { return *this; }
+  ParameterKeeper& keeper() override { return strategy_.keeper(); }
+  Consensus& consensus() override { return strategy_.consensus(); }
+
+  Status before_step(double learning_rate) override;
+  void skip_step() override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
-  // kUnsupported: it compares whole averages.
-  Result<bool> arrived(int index, bool wait) override;
-  Status before_optimizer_step(const Stream& stream) override;
-  Result<double> clip_gradients(std::span<float> gradients, double most) override {
-    return hook_.clip_gradients(gradients, most);
-  }
-  Optimizer* optimizer() override { return hook_.optimizer(); }
-  LayerGate* gate() override { return hook_.gate(); }
-  bool meets() const override { return hook_.meets(); }
-  Status average(std::span<double> values) override { return hook_.average(values); }
-  Status start_average(std::span<double> values) override { return hook_.start_average(values); }
-  Status finish_average() override { return hook_.finish_average(); }
+  Status finish(const Stream& stream) override;
+  bool meets() const override { return strategy_.exchange().meets(); }
 
   // Of a run that goes on from a checkpoint: so many steps are done.
   void continue_from(std::int64_t steps) { step_ = steps; }
   // Of the step that ended last; nullopt where it was not measured, or left out.
   const std::optional<GradientErrors>& errors() const { return errors_; }
-  // What measuring has taken so far on this rank, inside on_gradient() and before_optimizer_step()
-  // (of gradients on a device without what their copies take it).
+  // What measuring has taken so far on this rank, inside on_gradient() and finish() (of gradients
+  // on a device without what their copies take it).
   double seconds() const { return seconds_; }
   std::uint64_t bytes_sent() const { return bytes_; }
 
  private:
-  MeasuredGradients(ReplicaHook& hook, Communicator& communicator, std::int64_t every)
-      : hook_(hook), communicator_(communicator), every_(every) {}
+  MeasuredGradients(DistributedStrategy& strategy, Communicator& communicator, std::int64_t every)
+      : strategy_(strategy), communicator_(communicator), every_(every) {}
   bool measures() const { return step_ % every_ == 0; }
   // Of a gradient in a buffer of all of them.
   std::span<float> part(const Buffer& all, std::size_t index) const;
@@ -84,7 +81,7 @@ class MeasuredGradients final : public GradientHook {
   Status measure(const Stream& stream);
   Result<double> squared_difference();
 
-  ReplicaHook& hook_;
+  DistributedStrategy& strategy_;
   Communicator& communicator_;
   std::int64_t every_;
   std::vector<std::int64_t> offsets_;  // of each gradient in the copy

@@ -6,8 +6,6 @@
 
 #include "aggregate/plan.h"
 #include "aggregate/replica_check.h"
-#include "base/check.h"
-#include "base/elements.h"
 #include "base/text.h"
 #include "device/host_copy.h"
 
@@ -66,38 +64,6 @@ Status Replicas::count_step() {
   const std::int64_t done = step_++;
   if (check_every_ == 0 || done == 0 || done % check_every_ != 0) return {};
   return check(format("after step %lld", static_cast<long long>(done)));
-}
-
-Status Replicas::average(std::span<double> values) {
-  if (values.empty()) return {};
-  WithWord sent(values, interruption_);
-  GW_ASSIGN(Work work, mean(sent.all()));
-  GW_TRY(work.wait());
-  sent.arrived(communicator_.size());
-  return {};
-}
-
-Result<Work> Replicas::mean(std::span<double> values) {
-  return communicator_.all_reduce(
-      view_of(values), ReduceOp::kMean,
-      {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}});
-}
-
-Status Replicas::start_average(std::span<double> values) {
-  GW_CHECK(!average_);
-  if (values.empty()) return {};
-  sent_.emplace(values, interruption_);
-  GW_ASSIGN(Work work, mean(sent_->all()));
-  average_.emplace(std::move(work));
-  return {};
-}
-
-Status Replicas::finish_average() {
-  if (!average_) return {};
-  const Status status = average_->wait();
-  average_.reset();
-  if (status.ok()) sent_->arrived(communicator_.size());
-  return status;
 }
 
 }  // namespace gradwire

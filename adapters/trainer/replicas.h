@@ -1,17 +1,14 @@
-// Ranks that hold the same parameters: how they become equal, stay so, and average their losses.
+// Ranks that hold the same parameters: how they become equal, and stay so.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "adapters/trainer/interruption.h"
-#include "adapters/trainer/replica_hook.h"
+#include "adapters/trainer/distributed_strategy.h"
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
-#include "gradwire/work.h"
 
 namespace gradwire {
 
@@ -41,28 +38,15 @@ class Replicas {
   Status count_step();
   // Of a run that goes on from a checkpoint: so many steps are done.
   void continue_from(std::int64_t steps) { step_ = steps; }
-  // Averages carry word of it from now on, on all ranks; borrowed.
-  void heed(Interruption* interruption) { interruption_ = interruption; }
-  // A left fold in rank order, in double, then one multiplication by 1/size.
-  Status average(std::span<double> values);
-  // The same, started: `values` are lent until finish_average() has returned. One at a time, but
-  // average() may be called in between.
-  Status start_average(std::span<double> values);
-  Status finish_average();
 
   Communicator& communicator() { return communicator_; }
   std::span<const NamedTensor> parameters() const { return parameters_; }
 
  private:
-  Result<Work> mean(std::span<double> values);
-
   Communicator& communicator_;
   std::vector<NamedTensor> parameters_;
   std::int64_t check_every_;
   std::int64_t step_ = 0;
-  Interruption* interruption_ = nullptr;
-  std::optional<WithWord> sent_;  // by the average that is under way
-  std::optional<Work> average_;
 };
 
 }  // namespace gradwire

@@ -24,7 +24,7 @@ constexpr std::string_view kWorker = "worker";  // Trainer::state(): "worker2.fc
 std::string worker_name(int worker, std::string_view name) {
   return "worker-" + std::to_string(worker) + "/" + std::string(name);
 }
-std::string hook_prefix(int rank) { return "rank-" + std::to_string(rank) + "/hook/"; }
+std::string strategy_prefix(int rank) { return "rank-" + std::to_string(rank) + "/hook/"; }
 
 // A worker's own tensor: which of the rank's micro-batches, and what the tensor is called.
 struct WorkerEntry {
@@ -148,7 +148,7 @@ ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& mani
 Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
   const int rank = communicator_.rank();
   std::vector<TensorPart> mine;
-  GW_ASSIGN(auto sharded, hook_.own_parameters());
+  GW_ASSIGN(auto sharded, strategy_.keeper().own_parameters());
   if (sharded) {
     mine = std::move(*sharded);
     for (TensorPart& part : mine) part.tensor = std::string(kParameters) + part.tensor;
@@ -169,14 +169,14 @@ Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
       mine.push_back(part_of(std::string(kTrainer) + own.name, own.tensor));
     }
   }
-  for (const NamedTensor& own : hook_.state()) {
-    mine.push_back(part_of(hook_prefix(rank) + own.name, own.tensor));
+  for (const NamedTensor& own : strategy_.state()) {
+    mine.push_back(part_of(strategy_prefix(rank) + own.name, own.tensor));
   }
   return mine;
 }
 
 Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
-  if (!hook_.replicas_equal()) {
+  if (!strategy_.replicas_equal()) {
     return {Code::kInvalidArgument,
             "checkpoint: the ranks hold different parameters between their exchanges; save after "
             "one of them"};
@@ -215,7 +215,7 @@ Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
   return write_from_host(one.bytes(), own.tensor);
 }
 
-Status TrainingCheckpoint::restore_hook(CheckpointReader& reader) {
+Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader) {
   const auto& tensors = reader.manifest().tensors;
   const int old_ranks = reader.manifest().position.ranks;
   // Between nodes others' state matters even to a job of as many ranks: its nodes may be others.
@@ -227,13 +227,13 @@ Status TrainingCheckpoint::restore_hook(CheckpointReader& reader) {
   std::vector<std::vector<NamedTensor>> by_old_rank(static_cast<std::size_t>(old_ranks));
   for (int rank = 0; rank < old_ranks; ++rank) {
     if (own_alone && rank != communicator_.rank()) continue;
-    GW_ASSIGN(LoadedState state, load_state(reader, hook_prefix(rank)));
+    GW_ASSIGN(LoadedState state, load_state(reader, strategy_prefix(rank)));
     by_old_rank[static_cast<std::size_t>(rank)] = state.tensors;
     // As many ranks as there were take from others only what all have alike.
     if (own_alone) std::fill(by_old_rank.begin(), by_old_rank.end(), state.tensors);
     states.push_back(std::move(state));
   }
-  return hook_.load_state(by_old_rank);
+  return strategy_.load_state(by_old_rank);
 }
 
 Status TrainingCheckpoint::restore(CheckpointReader& reader) {
@@ -252,7 +252,7 @@ Status TrainingCheckpoint::restore(CheckpointReader& reader) {
                   : read(kTrainer, own));
   }
   GW_TRY(check_nothing_left(reader, used, options_.leaves_momentum));
-  GW_TRY(restore_hook(reader).with_context(reader.path()));
+  GW_TRY(restore_strategy(reader).with_context(reader.path()));
   GW_TRY(trainer_.adopt_state().with_context(reader.path()));
   const std::int64_t step = reader.manifest().position.step;
   if (trainer_.steps_done() != step) {
@@ -276,7 +276,7 @@ Result<std::optional<ResumedFrom>> TrainingCheckpoint::resume() {
   if (!last) return std::optional<ResumedFrom>();
   const Status restored = restore(*last);
   GW_TRY(share_outcome(communicator_, restored, {}, options_.files.seconds).error());
-  hook_.continue_from(trainer_.steps_done());
+  strategy_.continue_from(trainer_.steps_done());
   return std::optional<ResumedFrom>(resumed_from(last->path(), last->manifest(), options_.notes));
 }
 

@@ -5,7 +5,7 @@
 //   buffers/NAME             running statistics, likewise
 //   trainer/NAME             Trainer::state(): optimizer, position, loss scale; likewise
 //   worker-W/NAME            momentum of worker W = rank * accumulate + micro-batch
-//   rank-R/hook/NAME         ReplicaHook::state() of rank R: what compression keeps
+//   rank-R/hook/NAME         DistributedStrategy::state() of rank R: what compression keeps
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "adapters/trainer/checkpoints.h"
-#include "adapters/trainer/replica_hook.h"
+#include "adapters/trainer/distributed_strategy.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "trainer/lr_schedule.h"
@@ -61,11 +61,11 @@ ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& mani
 // Collective, from the thread that trains, between steps. Everything is borrowed for its life.
 class TrainingCheckpoint {
  public:
-  TrainingCheckpoint(Communicator& communicator, Trainer& trainer, ReplicaHook& hook,
+  TrainingCheckpoint(Communicator& communicator, Trainer& trainer, DistributedStrategy& strategy,
                      TrainingCheckpointOptions options)
       : communicator_(communicator),
         trainer_(trainer),
-        hook_(hook),
+        strategy_(strategy),
         options_(std::move(options)),
         checkpoints_(communicator, options_.files) {}
 
@@ -89,11 +89,11 @@ class TrainingCheckpoint {
   Result<std::vector<TensorPart>> parts();
   Status restore(CheckpointReader& reader);
   Status restore_worker(CheckpointReader& reader, int micro, const NamedTensor& own) const;
-  Status restore_hook(CheckpointReader& reader);
+  Status restore_strategy(CheckpointReader& reader);
 
   Communicator& communicator_;
   Trainer& trainer_;
-  ReplicaHook& hook_;
+  DistributedStrategy& strategy_;
   TrainingCheckpointOptions options_;
   Checkpoints checkpoints_;
 };

@@ -4,15 +4,13 @@
 #include <utility>
 
 #include "adapters/trainer/compressor_check.h"
-#include "adapters/trainer/data_parallel.h"
 #include "adapters/trainer/divergence.h"
-#include "adapters/trainer/optimizers/optimizer_spec.h"
-#include "adapters/trainer/sharded/sharded.h"
 #include "apps/job.h"
 #include "apps/train/memory_table.h"
 #include "apps/train/own_momentum.h"
 #include "apps/train/run_estimate.h"
 #include "apps/train/run_options.h"
+#include "apps/train/run_strategy.h"
 #include "base/text.h"
 #include "trainer/data/catalog.h"
 #include "trainer/models.h"
@@ -20,33 +18,6 @@
 
 namespace gradwire {
 namespace {
-
-// The hook that --optimizer, --zero and --compressor ask for.
-Result<std::unique_ptr<ReplicaHook>> make_hook(const TrainOptions& o, const Problem& problem,
-                                               Communicator& communicator, Trainer& trainer,
-                                               RankTrace* trace) {
-  const std::vector<NamedTensor> gradients = trainer.gradients();
-  GW_ASSIGN(OptimizerChoice choice, parse_optimizer(o.optimizer));
-  if (o.zero > 0) {
-    GW_ASSIGN(const ShardedOptions options, sharded_options(o, choice.optimizer, trace));
-    GW_ASSIGN(auto hook,
-              ShardedHook::create(communicator, Registry::builtin(), options, trainer.memory()));
-    return std::unique_ptr<ReplicaHook>(std::move(hook));
-  }
-  if (!choice.method) {
-    GW_ASSIGN(auto hook, DataParallelHook::create(communicator, Registry::builtin(),
-                                                  parallel_options(o, trace), trainer.parameters(),
-                                                  gradients));
-    return std::unique_ptr<ReplicaHook>(std::move(hook));
-  }
-  choice.method->optimizer.weight_decay = o.weight_decay;
-  choice.method->parallel = parallel_options(o, trace);
-  choice.method->compressor = o.optimizer_compressor;
-  choice.method->memory = trainer.places().device;
-  GW_ASSIGN(auto method, make_method(communicator, Registry::builtin(), *choice.method,
-                                     problem.model.parameters(), trainer.parameters(), gradients));
-  return std::unique_ptr<ReplicaHook>(std::move(method));
-}
 
 ModelOptions model_options(const TrainOptions& o) {
   ModelOptions m{o.model, o.hidden};
@@ -132,7 +103,8 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   GW_ASSIGN(const TrainingOptions training, training_options(options, problem.data, communicator));
   if (options.memory)
     GW_TRY(planned_memory(options, problem, communicator.rank(), communicator.size()).error());
-  auto trainer = Trainer::create(problem.model, problem.data, training);
+  GW_ASSIGN(const Demands demands, strategy_demands(options));
+  auto trainer = Trainer::create(problem.model, problem.data, training, demands);
   if (!trainer.has_value()) return trainer.error().with_context("train");
   std::unique_ptr<RankRun> run(
       new RankRun(options, problem, communicator, report, std::move(trainer).value()));
@@ -141,14 +113,14 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
     run->trace_ = std::make_unique<RankTrace>(0, options.trace_steps);
     run->trainer_.tell(run->trace_->of_trainer());
   }
-  GW_ASSIGN(run->hook_,
-            make_hook(options, problem, communicator, run->trainer_, run->trace_.get()));
+  GW_ASSIGN(run->strategy_,
+            make_strategy(options, problem, communicator, run->trainer_, run->trace_.get()));
   run->interruption_ = interruption;
-  run->hook_->heed(interruption);
+  run->strategy_->heed(interruption);
   if (options.measure_every > 0) {
     // With an account of its own: what is measured is no part of what --memory counts.
     GW_ASSIGN(run->measured_,
-              MeasuredGradients::create(*run->hook_, communicator, options.measure_every,
+              MeasuredGradients::create(*run->strategy_, communicator, options.measure_every,
                                         run->trainer_.gradients(),
                                         MemoryArena(Stream(), pages_of(options))));
   }
@@ -192,17 +164,17 @@ Status RankRun::start() {
   GW_TRY(start_checkpoints());
   if (trace_ != nullptr) trace_->continue_from(trainer_.steps_done());
   if (measured_ != nullptr) measured_->continue_from(trainer_.steps_done());
-  GW_TRY(hook_->start(from_file ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
+  GW_TRY(strategy_->start(from_file ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
   for (const NamedTensor& buffer : trainer_.buffers()) {
     if (!from_file) break;
     GW_ASSIGN(Work work, communicator_.broadcast(buffer.tensor, 0));
     GW_TRY(work.wait().with_context("buffer '" + buffer.name + "'"));
   }
   if (report_ != nullptr) {
-    report_->warn(hook_->warnings());
+    report_->warn(strategy_->warnings());
     report_->start(headline(), trainer_.steps());
   }
-  aggregated_ = hook_->stats();
+  aggregated_ = strategy_->stats();
   bytes_sent_ = communicator_.transport_stats().bytes_sent;
   return {};
 }
@@ -211,7 +183,7 @@ Status RankRun::start_checkpoints() {
   if (options_.checkpoint.empty()) return {};
   checkpoints_ = std::make_unique<RunCheckpoints>(
       options_, canonical(Registry::builtin(), options_.compressor), problem_.data, communicator_,
-      trainer_, *hook_);
+      trainer_, *strategy_);
   checkpoints_->heed(interruption_);
   GW_ASSIGN(const std::string what, checkpoints_->start());
   return report_ != nullptr ? report_->go_on(what, trainer_.steps_done()) : Status();
@@ -220,7 +192,7 @@ Status RankRun::start_checkpoints() {
 // Rows before the checkpoint: what was trained for good has been told of.
 Status RankRun::on_step(const StepReport& step) {
   // Exchanges are built with the first step.
-  const auto exchanges = static_cast<std::int64_t>(hook_->stats().held_bytes);
+  const auto exchanges = static_cast<std::int64_t>(strategy_->stats().held_bytes);
   trainer_.places().device.hold(MemoryClass::kCommunication, exchanges - exchanges_held_);
   exchanges_held_ = exchanges;
   if (report_ != nullptr) GW_TRY(report_step(step));
@@ -246,7 +218,7 @@ Status RankRun::diverged(const Status& why) {
 }
 
 StepRow RankRun::row_of(const StepReport& step) {
-  const AggregateStats now = hook_->stats();
+  const AggregateStats now = strategy_->stats();
   // What was spent on measuring is no part of the training.
   const double measured = measured_ == nullptr ? 0 : measured_->seconds();
   const std::uint64_t sent = communicator_.transport_stats().bytes_sent -
@@ -267,7 +239,7 @@ StepRow RankRun::row_of(const StepReport& step) {
     row.dense_bytes = dense_ring_bytes(parameter_elems(problem_.model.parameters()),
                                        communicator_.rank(), communicator_.size());
   }
-  row.step_seconds = step.compute_seconds + step.hook_seconds - (measured - measured_seconds_);
+  row.step_seconds = step.compute_seconds + step.exchange_seconds - (measured - measured_seconds_);
   row.compute_seconds = step.compute_seconds;
   row.encode_seconds = now.encode_seconds - aggregated_.encode_seconds;
   row.wire_seconds = now.exchange_seconds - aggregated_.exchange_seconds;
@@ -287,7 +259,7 @@ StepRow RankRun::row_of(const StepReport& step) {
 // Rows wait for their losses, which ranks average when they meet.
 Status RankRun::report_step(const StepReport& step) {
   const StepRow row = row_of(step);
-  report_->warn(hook_->warnings());
+  report_->warn(strategy_->warnings());
   if (!step.averaged) {
     waiting_.push_back(row);
     report_->progress(row);
@@ -328,8 +300,8 @@ Status RankRun::finish(double accuracy) {
               planned_memory(options_, problem_, communicator_.rank(), communicator_.size()));
     memory = memory_table(planned, trainer_.places());
   }
-  GW_TRY(hook_->gather_parameters());
-  if (options_.check_every > 0) GW_TRY(hook_->check_replicas("after the last step"));
+  GW_TRY(strategy_->keeper().gather());
+  if (options_.check_every > 0) GW_TRY(strategy_->check_replicas("after the last step"));
   if (trace_ != nullptr) {
     GW_TRY(write_trace(communicator_, *trace_, trace_file_ ? &*trace_file_ : nullptr));
   }
@@ -353,9 +325,9 @@ Status RankRun::run() {
     return report_->plan(headline(), trainer_.steps(), estimate);
   }
   GW_TRY(start());
-  GradientHook& hook = measured_ == nullptr ? static_cast<GradientHook&>(*hook_) : *measured_;
+  Strategy& strategy = measured_ == nullptr ? static_cast<Strategy&>(*strategy_) : *measured_;
   GW_ASSIGN(const double accuracy,
-            trainer_.run(hook, [this](const StepReport& step) { return on_step(step); }));
+            trainer_.run(strategy, [this](const StepReport& step) { return on_step(step); }));
   return finish(accuracy);
 }
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/distributed_strategy.h"
 #include "adapters/trainer/measured_gradients.h"
-#include "adapters/trainer/replica_hook.h"
 #include "apps/train/report.h"
 #include "apps/train/run_checkpoints.h"
 #include "apps/train/trace_file.h"
@@ -77,8 +77,8 @@ class RankRun {
   Trainer trainer_;
   std::unique_ptr<RankTrace> trace_;     // null without --trace; before who tells it
   std::optional<TraceFile> trace_file_;  // on rank 0
-  std::unique_ptr<ReplicaHook> hook_;
-  std::unique_ptr<MeasuredGradients> measured_;  // around hook_, where it is asked for
+  std::unique_ptr<DistributedStrategy> strategy_;
+  std::unique_ptr<MeasuredGradients> measured_;  // around strategy_, where it is asked for
   std::unique_ptr<RunCheckpoints> checkpoints_;  // null without --checkpoint
   std::vector<StepRow> waiting_;                 // for their losses, oldest first; on rank 0
   // As of the end of the last step.

@@ -172,12 +172,12 @@ Result<std::string> anew(const TrainOptions& o, const std::optional<std::int64_t
 
 RunCheckpoints::RunCheckpoints(const TrainOptions& options, const std::string& compressor,
                                const DataSet& data, Communicator& communicator, Trainer& trainer,
-                               ReplicaHook& hook)
+                               DistributedStrategy& strategy)
     : options_(options),
       trainer_(trainer),
-      hook_(hook),
+      strategy_(strategy),
       communicator_(communicator),
-      checkpoint_(communicator, trainer, hook,
+      checkpoint_(communicator, trainer, strategy,
                   checkpoint_options(options, compressor, data, trainer.steps())) {}
 
 Result<std::string> RunCheckpoints::start() {
@@ -202,7 +202,7 @@ Status RunCheckpoints::after_step(const StepReport& step) {
          (options_.checkpoint_every > 0 && done % options_.checkpoint_every == 0);
   // Where losses still wait for their average so do the rows of these steps, which a run that goes
   // on would not have. Ranks that step alone, and left their update out, are equal and wait.
-  if (!due_ || !step.averaged || !hook_.replicas_equal()) return {};
+  if (!due_ || !step.averaged || !strategy_.replicas_equal()) return {};
   due_ = false;
   if (last) interruption_->meet();
   GW_TRY(checkpoint_.save(step.lr, step.loss_scale.value_or(1)));

@@ -22,7 +22,7 @@ class RunCheckpoints {
  public:
   // `compressor`: in canonical spelling.
   RunCheckpoints(const TrainOptions& options, const std::string& compressor, const DataSet& data,
-                 Communicator& communicator, Trainer& trainer, ReplicaHook& hook);
+                 Communicator& communicator, Trainer& trainer, DistributedStrategy& strategy);
 
   // Before the first step. With --resume: the last complete checkpoint becomes the run's state; a
   // folder without one is a start from the beginning. Without it a folder that holds checkpoints is
@@ -43,7 +43,7 @@ class RunCheckpoints {
  private:
   const TrainOptions& options_;
   Trainer& trainer_;
-  ReplicaHook& hook_;
+  DistributedStrategy& strategy_;
   Communicator& communicator_;
   std::optional<FolderLock> lock_;  // on rank 0
   TrainingCheckpoint checkpoint_;

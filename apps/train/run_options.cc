@@ -6,12 +6,6 @@
 #include "trainer/memory/memory_arena.h"
 
 namespace gradwire {
-namespace {
-
-// Of gradients that wait for their average: one that fills, one that travels, one that has come.
-constexpr std::int64_t kBucketsInFlight = 3;
-
-}  // namespace
 
 MemoryArena::Pages pages_of(const TrainOptions& o) {
   return o.dry_run ? MemoryArena::Pages::kWritten : MemoryArena::Pages::kNow;
@@ -39,7 +33,6 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   t.clip_worker = o.clip_worker;
   GW_ASSIGN(t.precision, parse_precision(o.precision));
   t.main_gradients = !o.no_main_grads;
-  t.gradients_in_flight = kBucketsInFlight * o.bucket_bytes;
   if (o.no_main_grads && o.measure_every > 0) {
     return Status(Code::kInvalidArgument,
                   "train: --no-main-grads and --measure-every exclude each other (got both)");
@@ -48,12 +41,6 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
   t.optimizer = choice.optimizer;
   t.optimizer.weight_decay = o.weight_decay;
-  if (o.zero > 0) {
-    t.optimizer.name = "hook";
-    t.hook_clips = true;
-    t.gated_parameters = o.zero == 3;
-    t.passing_gradients = o.zero >= 2;
-  }
   t.recompute = o.recompute;
   // CUDA's default stream, for which all of gradwire's wait; null on the host.
   const MemoryArena::Pages pages = pages_of(o);

@@ -1,4 +1,4 @@
-// What `gradwire train`'s flags say to the trainer and to its hooks.
+// What `gradwire train`'s flags say to the trainer and to its strategy.
 #pragma once
 
 #include "adapters/trainer/data_parallel.h"
@@ -17,7 +17,7 @@ Result<LossScaleOptions> loss_scale_of(const TrainOptions& o);
 // Of this rank of `communicator`. kInvalidArgument for flags that exclude one another.
 Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& data,
                                          const Communicator& communicator);
-// trace: gets the aggregator's spans; may be null, else lent for as long as the hook lives.
+// trace: gets the aggregator's spans; may be null, else lent for as long as the strategy lives.
 DataParallelOptions parallel_options(const TrainOptions& o, RankTrace* trace);
 Result<ShardedOptions> sharded_options(const TrainOptions& o, OptimizerOptions optimizer,
                                        RankTrace* trace);

@@ -14,6 +14,7 @@
 #include "tests/support/fails.h"
 #include "tests/trainer/training_problems.h"
 #include "trainer/models.h"
+#include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 
 namespace gradwire::testing::data_parallel_test {
@@ -31,7 +32,7 @@ TrainingOptions twenty_steps() {
 
 Flat one_process(TrainingOptions options, int micro_batches) {
   options.accumulate = micro_batches;
-  GradientHook alone;
+  SingleProcess alone;
   auto trainer = Trainer::create(mlp(), digits(), options);
   EXPECT_TRUE(trainer.has_value());
   EXPECT_TRUE(trainer.value().run(alone, [](const StepReport&) { return Status(); }).has_value());
@@ -44,8 +45,8 @@ struct RankRun {
 };
 
 // What one rank does between being built and training; may spoil things on purpose.
-using Before = Status (*)(DataParallelHook& hook, Trainer& trainer, int rank);
-Status nothing(DataParallelHook&, Trainer&, int) { return {}; }
+using Before = Status (*)(DataParallelStrategy& strategy, Trainer& trainer, int rank);
+Status nothing(DataParallelStrategy&, Trainer&, int) { return {}; }
 
 std::vector<RankRun> many_ranks(TrainingOptions options, const DataParallelOptions& parallel,
                                 int ranks, Before before = nothing) {
@@ -54,12 +55,14 @@ std::vector<RankRun> many_ranks(TrainingOptions options, const DataParallelOptio
     TrainingOptions own = options;
     own.rank = communicator->rank();
     own.ranks = ranks;
-    GW_ASSIGN(Trainer trainer, Trainer::create(mlp(), digits(), own));
+    GW_ASSIGN(Trainer trainer,
+              Trainer::create(mlp(), digits(), own, DataParallelStrategy::demands_of(parallel)));
     const auto gradients = trainer.gradients();
-    GW_ASSIGN(auto hook, DataParallelHook::create(*communicator, Registry::builtin(), parallel,
-                                                  trainer.parameters(), gradients));
-    GW_TRY(before(*hook, trainer, own.rank));
-    const auto accuracy = trainer.run(*hook, [](const StepReport&) { return Status(); });
+    GW_ASSIGN(auto strategy,
+              DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
+                                           trainer.parameters(), gradients));
+    GW_TRY(before(*strategy, trainer, own.rank));
+    const auto accuracy = trainer.run(*strategy, [](const StepReport&) { return Status(); });
     runs[static_cast<std::size_t>(own.rank)].params = flat(trainer.parameters());
     return accuracy.error();
   });
@@ -121,8 +124,8 @@ TEST(DataParallel, CompressedReplicasStayEqual) {
   }
 }
 
-Status spoil_rank_2(DataParallelHook& hook, Trainer& trainer, int rank) {
-  GW_TRY(hook.start(ReplicaStart::kCompare));
+Status spoil_rank_2(DataParallelStrategy& strategy, Trainer& trainer, int rank) {
+  GW_TRY(strategy.start(ReplicaStart::kCompare));
   if (rank == 2) elements<float>(trainer.parameters()[2].tensor)[5] += 1e-3F;
   return {};
 }
@@ -135,13 +138,13 @@ TEST(DataParallel, ADriftedReplicaStopsTheJobNamingTheTensor) {
   }
 }
 
-Status differ_then_broadcast(DataParallelHook& hook, Trainer& trainer, int rank) {
+Status differ_then_broadcast(DataParallelStrategy& strategy, Trainer& trainer, int rank) {
   elements<float>(trainer.parameters()[1].tensor)[0] = static_cast<float>(rank);
-  const Status compared = hook.start(ReplicaStart::kCompare);
+  const Status compared = strategy.start(ReplicaStart::kCompare);
   EXPECT_THAT(compared, fails(Code::kRankMismatch, "first step", "fc1.bias", "ranks 1, 2"));
-  GW_TRY(hook.start(ReplicaStart::kBroadcast));
+  GW_TRY(strategy.start(ReplicaStart::kBroadcast));
   EXPECT_EQ(elements<float>(trainer.parameters()[1].tensor)[0], 0.0F);
-  return hook.start(ReplicaStart::kCompare);
+  return strategy.start(ReplicaStart::kCompare);
 }
 
 TEST(DataParallel, StartComparesOrBroadcasts) {
@@ -151,12 +154,12 @@ TEST(DataParallel, StartComparesOrBroadcasts) {
   }
 }
 
-Status average_of_scalars(DataParallelHook& hook, Trainer&, int rank) {
+Status average_of_scalars(DataParallelStrategy& strategy, Trainer&, int rank) {
   std::vector<double> values{static_cast<double>(rank), 1e16, rank == 0 ? 1e16 : -1.0};
-  GW_TRY(hook.average(values));
+  GW_TRY(strategy.consensus().mean(values, Scope::kData));
   // The last tells a left fold: 1e16 - 1 rounds to 1e16 in double, twice; -1 - 1 + 1e16 does not.
   EXPECT_THAT(values, ElementsAre(1, 1e16 * 3 * (1.0 / 3), 1e16 * (1.0 / 3)));
-  return hook.average({});
+  return strategy.consensus().mean({}, Scope::kData);
 }
 
 TEST(DataParallel, AveragesScalarsInDouble) {

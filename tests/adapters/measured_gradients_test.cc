@@ -33,12 +33,13 @@ Result<std::optional<GradientErrors>> one_step(const std::string& compressor, co
     const std::vector<NamedTensor> gradients{{"p", view_of(std::span<float>(gradient))}};
     DataParallelOptions options;
     options.aggregator.compressor = compressor;
-    GW_ASSIGN(auto hook, DataParallelHook::create(*communicator, Registry::builtin(), options,
-                                                  parameters, gradients));
-    GW_ASSIGN(const auto measured, MeasuredGradients::create(*hook, *communicator, 1, gradients));
+    GW_ASSIGN(auto strategy, DataParallelStrategy::create(*communicator, Registry::builtin(),
+                                                          options, parameters, gradients));
+    GW_ASSIGN(const auto measured,
+              MeasuredGradients::create(*strategy, *communicator, 1, gradients));
     GW_TRY(measured->before_step(0.1));
     GW_TRY(measured->on_gradient(0, gradients[0].tensor, {}));
-    GW_TRY(measured->before_optimizer_step({}));
+    GW_TRY(measured->finish({}));
     if (communicator->rank() == asked) errors = measured->errors();
     return {};
   });
@@ -94,29 +95,30 @@ Status measure_rank(Communicator& communicator, int stage, std::int64_t every, M
   options.rank = communicator.rank();
   options.ranks = communicator.size();
   options.clip = 0.5;
-  if (stage > 0) options.optimizer.name = "hook";
-  options.hook_clips = stage > 0;
-  options.gated_parameters = stage == 3;
-  options.passing_gradients = stage >= 2;
-  GW_ASSIGN(Trainer trainer, Trainer::create(model, data, options));
   ShardedOptions sharded;
   sharded.stage = stage;
   sharded.parallel.aggregator.compressor = "qsgd:bits=4,min_elems=0,ef=ef14,ef_scale=none";
   sharded.parallel.aggregator.allow_unsafe = true;
   sharded.optimizer.momentum = 0.9;
-  std::unique_ptr<ReplicaHook> hook;
+  const Demands demands = stage == 0 ? DataParallelStrategy::demands_of(sharded.parallel)
+                                     : ShardedStrategy::demands_of(sharded);
+  GW_ASSIGN(Trainer trainer,
+            Trainer::create(model, data, options, MeasuredGradients::demands_of(demands)));
+  std::unique_ptr<DistributedStrategy> strategy;
   const auto gradients = trainer.gradients();
   if (stage == 0) {
     // Encoded once, as for a reduce-scatter.
     sharded.parallel.aggregator.compressor += ",combine=gather";
-    GW_ASSIGN(hook, DataParallelHook::create(communicator, Registry::builtin(), sharded.parallel,
-                                             trainer.parameters(), gradients));
+    GW_ASSIGN(strategy,
+              DataParallelStrategy::create(communicator, Registry::builtin(), sharded.parallel,
+                                           trainer.parameters(), gradients));
   } else {
-    GW_ASSIGN(hook,
-              ShardedHook::create(communicator, Registry::builtin(), sharded, trainer.memory()));
+    GW_ASSIGN(strategy, ShardedStrategy::create(communicator, Registry::builtin(), sharded,
+                                                trainer.memory()));
   }
-  GW_TRY(hook->start(ReplicaStart::kCompare));
-  GW_ASSIGN(const auto measured, MeasuredGradients::create(*hook, communicator, every, gradients));
+  GW_TRY(strategy->start(ReplicaStart::kCompare));
+  GW_ASSIGN(const auto measured,
+            MeasuredGradients::create(*strategy, communicator, every, gradients));
   GW_TRY(trainer
              .run(*measured,
                   [&](const StepReport&) {
@@ -124,7 +126,7 @@ Status measure_rank(Communicator& communicator, int stage, std::int64_t every, M
                     return Status();
                   })
              .error());
-  GW_TRY(hook->gather_parameters());
+  GW_TRY(strategy->keeper().gather());
   GW_ASSIGN(out.hash, trainer.parameter_hash());
   return {};
 }
@@ -166,9 +168,12 @@ TEST(MeasuredGradients, ErrorsOfShardsByHand) {
   // The exact mean is (2, 1.5, -3, 0); each of two ranks has two elements of what came of it.
   std::vector<std::optional<GradientErrors>> seen(2);
   const auto statuses = on_ranks(2, [&](std::unique_ptr<Communicator>& communicator) -> Status {
-    struct Halves final : ReplicaHook {
-      Halves(DataParallelHook& of, std::span<const float> mean, int rank)
+    struct Halves final : DistributedStrategy {
+      Halves(DataParallelStrategy& of, std::span<const float> mean, int rank)
           : of(of), mean(mean), rank(rank) {}
+      GradientExchange& exchange() override { return nothing; }
+      ParameterKeeper& keeper() override { return of.keeper(); }
+      Consensus& consensus() override { return of.consensus(); }
       Status start(ReplicaStart) override { return {}; }
       Status check_replicas(const std::string&) override { return {}; }
       void heed(Interruption* /*interruption*/) override {}
@@ -177,13 +182,13 @@ TEST(MeasuredGradients, ErrorsOfShardsByHand) {
       std::vector<NamedTensor> state() override { return {}; }
       Status load_state(std::span<const std::vector<NamedTensor>>) override { return {}; }
       void continue_from(std::int64_t) override {}
-      Status average(std::span<double> values) override { return of.average(values); }
       Aggregator* gradient_averages() override { return of.gradient_averages(); }
       std::optional<GradientPart> average_part(int) override {
         return GradientPart{2 * rank,
                             const_view_of(mean.subspan(static_cast<std::size_t>(2 * rank), 2))};
       }
-      DataParallelHook& of;
+      DataParallelStrategy& of;
+      GradientExchange nothing;
       std::span<const float> mean;
       int rank;
     };
@@ -192,13 +197,14 @@ TEST(MeasuredGradients, ErrorsOfShardsByHand) {
     Four gradient = rank == 0 ? Four{4, 1, 0, 0} : Four{0, 2, -6, 0};
     const std::vector<NamedTensor> parameters{{"p", view_of(std::span<float>(parameter))}};
     const std::vector<NamedTensor> gradients{{"p", view_of(std::span<float>(gradient))}};
-    GW_ASSIGN(auto exact, DataParallelHook::create(*communicator, Registry::builtin(), {},
-                                                   parameters, gradients));
+    GW_ASSIGN(auto exact, DataParallelStrategy::create(*communicator, Registry::builtin(), {},
+                                                       parameters, gradients));
     const Four mean{2, 1, -3, 2};  // off by 0.5 on rank 0's half, by 2 on rank 1's
-    Halves hook(*exact, mean, rank);
-    GW_ASSIGN(const auto measured, MeasuredGradients::create(hook, *communicator, 1, gradients));
+    Halves strategy(*exact, mean, rank);
+    GW_ASSIGN(const auto measured,
+              MeasuredGradients::create(strategy, *communicator, 1, gradients));
     GW_TRY(measured->on_gradient(0, gradients[0].tensor, {}));
-    GW_TRY(measured->before_optimizer_step({}));
+    GW_TRY(measured->finish({}));
     seen[static_cast<std::size_t>(rank)] = measured->errors();
     return {};
   });
@@ -240,14 +246,17 @@ TEST(MeasuredGradients, TrainingComputesTheSameBits) {
       TrainingOptions own = options;
       own.rank = communicator->rank();
       own.ranks = 2;
-      GW_ASSIGN(Trainer trainer, Trainer::create(model.value(), data.value(), own));
       DataParallelOptions parallel;
       parallel.aggregator.compressor = "qsgd:bits=4,min_elems=0";
+      const Demands demands =
+          MeasuredGradients::demands_of(DataParallelStrategy::demands_of(parallel));
+      GW_ASSIGN(Trainer trainer, Trainer::create(model.value(), data.value(), own, demands));
       const auto gradients = trainer.gradients();
-      GW_ASSIGN(auto hook, DataParallelHook::create(*communicator, Registry::builtin(), parallel,
-                                                    trainer.parameters(), gradients));
+      GW_ASSIGN(auto strategy,
+                DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
+                                             trainer.parameters(), gradients));
       GW_ASSIGN(const auto measured,
-                MeasuredGradients::create(*hook, *communicator, every, gradients));
+                MeasuredGradients::create(*strategy, *communicator, every, gradients));
       GW_ASSIGN(const double accuracy, trainer.run(*measured, [&](const StepReport&) {
         measurements[rank] += measured->errors() ? 1 : 0;
         return Status();

@@ -90,8 +90,8 @@ class Rank {
     for (int index = static_cast<int>(views.size()); index-- > 0;) {
       GW_TRY(method->on_gradient(index, views[static_cast<std::size_t>(index)].tensor, {}));
     }
-    GW_TRY(method->before_optimizer_step({}));
-    return method->step(x, g, rate(number));
+    GW_TRY(method->finish({}));
+    return method->step(rate(number));
   }
 
   std::vector<float> x = std::vector<float>(kElems);
@@ -125,7 +125,7 @@ inline Trace run(const MethodOptions& options, int ranks, int steps) {
       trace.equal.push_back(rank->method->replicas_equal());
       trace.stats.push_back(rank->method->stats());
     }
-    return rank->method->settle(rank->x);
+    return rank->method->settle();
   });
   for (const Status& status : trace.statuses) EXPECT_TRUE(status.ok()) << status.message();
   return trace;

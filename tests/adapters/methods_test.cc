@@ -217,8 +217,9 @@ TEST_P(EveryMethod, ASkippedStepLeavesEverythingAsItWas) {
     GW_ASSIGN(const auto rank, Rank::create(*communicator, options));
     for (int step = 0; step < first; ++step) GW_TRY(rank->step(step));
     const SavedState before = keep(rank->method->state());
-    GW_ASSIGN(const bool none, rank->method->skip_step(false));
-    GW_ASSIGN(const bool one, rank->method->skip_step(communicator->rank() == 1));
+    GW_ASSIGN(const bool none, rank->method->consensus().any(false, Scope::kWorld));
+    GW_ASSIGN(const bool one,
+              rank->method->consensus().any(communicator->rank() == 1, Scope::kWorld));
     EXPECT_FALSE(none);
     EXPECT_TRUE(one);
     EXPECT_EQ(keep(rank->method->state()).bytes, before.bytes);
@@ -298,7 +299,7 @@ TEST(Demo, RefusesWhatIsNotFinite) {
     GW_ASSIGN(const auto rank, Rank::create(*communicator, options_of("demo")));
     rank->g[130] = std::nanf("");
     GW_TRY(rank->method->before_step(0.1));
-    return rank->method->before_optimizer_step({});
+    return rank->method->finish({});
   });
   EXPECT_THAT(statuses[0], fails(kInvalid, "dead", "finite"));
 }

@@ -52,7 +52,7 @@ TEST(OptimizerSpec, ReadsNamesAndKeys) {
   EXPECT_EQ(adam.optimizer.epsilon, 1e-6);
   EXPECT_FALSE(adam.method.has_value());
   const OptimizerChoice onebit = parse_optimizer("onebit_adam:300").value();
-  EXPECT_EQ(onebit.optimizer.name, "hook");
+  EXPECT_EQ(onebit.optimizer.name, "onebit_adam");
   EXPECT_EQ(onebit.method->name, "onebit_adam");
   EXPECT_EQ(onebit.method->freeze, 300);
   EXPECT_EQ(parse_optimizer("demo").value().method->optimizer.momentum, 0.999);

@@ -16,6 +16,7 @@
 #include "base/elements.h"
 #include "tests/adapters/modes/virtual_ranks.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/trainer/test_strategies.h"
 #include "tests/trainer/training_problems.h"
 #include "trainer/training.h"
 
@@ -57,10 +58,10 @@ class Rank {
       tensors.push_back({std::to_string(memory_.size()), view_of(std::span(memory_.back()))});
     }
     gradients_ = tensors;
-    auto made =
-        DataParallelHook::create(communicator, Registry::builtin(), parallel, tensors, gradients_);
+    auto made = DataParallelStrategy::create(communicator, Registry::builtin(), parallel, tensors,
+                                             gradients_);
     EXPECT_TRUE(made.has_value()) << made.error().message();
-    hook_ = std::move(made).value();
+    strategy_ = std::move(made).value();
   }
 
   // `timed`: backward takes the layers' seconds, else none. A bucket is waited for before the next
@@ -72,11 +73,11 @@ class Rank {
       if (timed) computed += exact(layers_[i].seconds);
       clock_.reach(rank_, start + computed);
       const int index = static_cast<int>(i);
-      GW_TRY(hook_->on_gradient(index, gradients_[i].tensor, {}));
-      GW_ASSIGN(const bool landed, hook_->aggregator().arrived(index, true));
+      GW_TRY(strategy_->exchange().on_gradient(index, gradients_[i].tensor, {}));
+      GW_ASSIGN(const bool landed, strategy_->aggregator().arrived(index, true));
       EXPECT_TRUE(landed);
     }
-    GW_TRY(hook_->before_optimizer_step({}));
+    GW_TRY(strategy_->exchange().finish({}));
     *timeline = {start, start + computed, clock_.now(rank_)};
     return {};
   }
@@ -87,7 +88,7 @@ class Rank {
   std::vector<Layer> layers_;
   std::vector<std::vector<float>> memory_;
   std::vector<NamedTensor> gradients_;
-  std::unique_ptr<DataParallelHook> hook_;
+  std::unique_ptr<DataParallelStrategy> strategy_;
 };
 
 // Rank 0's second step, which all ranks begin at once: the first one also compares what ranks were
@@ -167,21 +168,17 @@ TEST(Overlap, T10_SpeedUpIsWhatTheCommunicationLeaves) {
 
 // Waits for every bucket as soon as it is handed over, so that its exchange is under way while the
 // rest of backward is still to come, whatever threads do.
-class Waiting final : public GradientHook {
+class Waiting final : public StrategyAround {
  public:
-  explicit Waiting(DataParallelHook& hook) : hook_(hook) {}
-  Status before_step(double rate) override { return hook_.before_step(rate); }
+  explicit Waiting(DataParallelStrategy& strategy)
+      : StrategyAround(strategy), aggregator_(strategy.aggregator()) {}
   Status on_gradient(int index, TensorView grad, const Stream& stream) override {
-    GW_TRY(hook_.on_gradient(index, grad, stream));
-    return hook_.aggregator().arrived(index, true).error();
+    GW_TRY(inner().on_gradient(index, grad, stream));
+    return aggregator_.arrived(index, true).error();
   }
-  Status before_optimizer_step(const Stream& stream) override {
-    return hook_.before_optimizer_step(stream);
-  }
-  Status average(std::span<double> values) override { return hook_.average(values); }
 
  private:
-  DataParallelHook& hook_;
+  Aggregator& aggregator_;
 };
 
 Status train_traced(Communicator& communicator, std::int64_t steps, RankTrace& trace) {
@@ -190,15 +187,16 @@ Status train_traced(Communicator& communicator, std::int64_t steps, RankTrace& t
   options.steps = steps;
   options.rank = communicator.rank();
   options.ranks = communicator.size();
-  GW_ASSIGN(Trainer trainer, Trainer::create(mlp(), digits(), options));
-  trainer.tell(trace.of_trainer());
   DataParallelOptions parallel;
   parallel.aggregator.bucket_bytes = 1;
   parallel.aggregator.on_span = trace.of_aggregator();
+  GW_ASSIGN(Trainer trainer,
+            Trainer::create(mlp(), digits(), options, DataParallelStrategy::demands_of(parallel)));
+  trainer.tell(trace.of_trainer());
   const auto gradients = trainer.gradients();
-  GW_ASSIGN(auto hook, DataParallelHook::create(communicator, Registry::builtin(), parallel,
-                                                trainer.parameters(), gradients));
-  Waiting waiting(*hook);
+  GW_ASSIGN(auto strategy, DataParallelStrategy::create(communicator, Registry::builtin(), parallel,
+                                                        trainer.parameters(), gradients));
+  Waiting waiting(*strategy);
   return trainer.run(waiting, nullptr).error();
 }
 
@@ -273,15 +271,16 @@ Status train_offloaded(Communicator& communicator, const std::string& compressor
   options.offload = Offload::kOptimizer;
   options.offload_chunk = 100;
   options.offload_overlap = overlap;
-  GW_ASSIGN(Trainer trainer, Trainer::create(mlp(), digits(), options));
-  trainer.tell(into.trace.of_trainer());
   DataParallelOptions parallel;
   parallel.aggregator.compressor = compressor;
   parallel.aggregator.bucket_bytes = 1000;
+  GW_ASSIGN(Trainer trainer,
+            Trainer::create(mlp(), digits(), options, DataParallelStrategy::demands_of(parallel)));
+  trainer.tell(into.trace.of_trainer());
   const auto gradients = trainer.gradients();
-  GW_ASSIGN(auto hook, DataParallelHook::create(communicator, Registry::builtin(), parallel,
-                                                trainer.parameters(), gradients));
-  GW_TRY(trainer.run(*hook, nullptr).error());
+  GW_ASSIGN(auto strategy, DataParallelStrategy::create(communicator, Registry::builtin(), parallel,
+                                                        trainer.parameters(), gradients));
+  GW_TRY(trainer.run(*strategy, nullptr).error());
   into.parameters = trainer.parameter_hash().value();
   return {};
 }

@@ -12,8 +12,10 @@
 #include "adapters/trainer/data_parallel.h"
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
+#include "tests/trainer/test_strategies.h"
 #include "tests/trainer/training_problems.h"
 #include "trainer/models.h"
+#include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 
 namespace gradwire::testing::rows_test {
@@ -57,7 +59,7 @@ Problem small_gpt() {
 
 Flat one_worker(TrainingOptions options, int micro_batches, const Problem& on = digits_mlp()) {
   options.accumulate = micro_batches;
-  GradientHook alone;
+  SingleProcess alone;
   auto trainer = Trainer::create(on.model, on.data, options);
   EXPECT_TRUE(trainer.value().run(alone, nullptr).has_value());
   return flat(trainer.value().parameters());
@@ -72,17 +74,19 @@ std::vector<Flat> ranks_of(TrainingOptions options, int ranks, const std::string
     TrainingOptions own = options;
     own.rank = communicator->rank();
     own.ranks = ranks;
-    GW_ASSIGN(Trainer trainer, Trainer::create(on.model, on.data, own));
     DataParallelOptions parallel;
     parallel.aggregator.algorithm = algorithm;
     parallel.aggregator.compressor = compressor;
     parallel.aggregator.bucket_bytes = 4000;
     parallel.aggregator.allow_unsafe = true;
     parallel.check_every = 1;
+    GW_ASSIGN(Trainer trainer,
+              Trainer::create(on.model, on.data, own, DataParallelStrategy::demands_of(parallel)));
     const auto gradients = trainer.gradients();
-    GW_ASSIGN(auto hook, DataParallelHook::create(*communicator, Registry::builtin(), parallel,
-                                                  trainer.parameters(), gradients));
-    const auto ran = trainer.run(*hook, nullptr);
+    GW_ASSIGN(auto strategy,
+              DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
+                                           trainer.parameters(), gradients));
+    const auto ran = trainer.run(*strategy, nullptr);
     params[static_cast<std::size_t>(own.rank)] = flat(trainer.parameters());
     return ran.error();
   });
@@ -165,7 +169,7 @@ std::string spec_of(const std::string& method) {
   return method + ":" + keys + "min_elems=100";
 }
 
-// The hook compares all parameters after every step, and names the tensor that differs.
+// The strategy compares all parameters after every step, and names the tensor that differs.
 TEST(Rows, T4_ReplicasAreEqualAfterEveryStepUnderEveryCompressor) {
   int ran = 0;
   const Registry registry = Registry::builtin();
@@ -178,12 +182,12 @@ TEST(Rows, T4_ReplicasAreEqualAfterEveryStepUnderEveryCompressor) {
 }
 
 // Watches what its rank has sent between a step's start and its first gradient.
-class FirstGradient : public GradientHook {
+class FirstGradient : public StrategyAround {
  public:
-  FirstGradient(Communicator& communicator, DataParallelHook& hook)
-      : communicator_(communicator), hook_(hook) {}
+  FirstGradient(Communicator& communicator, DataParallelStrategy& strategy)
+      : StrategyAround(strategy), communicator_(communicator) {}
   Status before_step(double rate) override {
-    GW_TRY(hook_.before_step(rate));
+    GW_TRY(inner().before_step(rate));
     at_start_ = communicator_.transport_stats().bytes_sent;
     seen_ = false;
     return {};
@@ -191,20 +195,18 @@ class FirstGradient : public GradientHook {
   Status on_gradient(int index, TensorView grad, const Stream& stream) override {
     if (!seen_) before_first_ += communicator_.transport_stats().bytes_sent - at_start_;
     seen_ = true;
-    return hook_.on_gradient(index, grad, stream);
+    return inner().on_gradient(index, grad, stream);
   }
-  Status before_optimizer_step(const Stream& stream) override {
-    GW_TRY(hook_.before_optimizer_step(stream));
+  Status finish(const Stream& stream) override {
+    GW_TRY(inner().finish(stream));
     in_all_ += communicator_.transport_stats().bytes_sent - at_start_;
     return {};
   }
-  Status average(std::span<double> values) override { return hook_.average(values); }
   std::uint64_t before_first() const { return before_first_; }
   std::uint64_t in_all() const { return in_all_; }
 
  private:
   Communicator& communicator_;
-  DataParallelHook& hook_;
   std::uint64_t at_start_ = 0;
   std::uint64_t before_first_ = 0;
   std::uint64_t in_all_ = 0;
@@ -216,14 +218,16 @@ TEST(Rows, T5_NothingIsSentBeforeTheFirstGradient) {
     TrainingOptions own = options_for("sgd", 5);
     own.rank = communicator->rank();
     own.ranks = 2;
-    GW_ASSIGN(Trainer trainer, Trainer::create(mlp(), digits(), own));
     DataParallelOptions parallel;
     parallel.aggregator.algorithm = "ring";
     parallel.check_every = 0;
+    GW_ASSIGN(Trainer trainer,
+              Trainer::create(mlp(), digits(), own, DataParallelStrategy::demands_of(parallel)));
     const auto gradients = trainer.gradients();
-    GW_ASSIGN(auto hook, DataParallelHook::create(*communicator, Registry::builtin(), parallel,
-                                                  trainer.parameters(), gradients));
-    FirstGradient watch(*communicator, *hook);
+    GW_ASSIGN(auto strategy,
+              DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
+                                           trainer.parameters(), gradients));
+    FirstGradient watch(*communicator, *strategy);
     const auto ran = trainer.run(watch, nullptr);
     EXPECT_EQ(watch.before_first(), 0u);
     EXPECT_GE(watch.in_all(), 5 * flat(trainer.parameters()).size() * sizeof(float));
@@ -241,14 +245,16 @@ TEST(Rows, T8_OverlapChangesNoBit) {
       TrainingOptions own = options_for("sgd", 10);
       own.rank = communicator->rank();
       own.ranks = 3;
-      GW_ASSIGN(Trainer trainer, Trainer::create(mlp(), digits(), own));
       DataParallelOptions parallel;
       parallel.aggregator.algorithm = "canonical";
       parallel.aggregator.bucket_bytes = bucket_bytes;
+      GW_ASSIGN(Trainer trainer,
+                Trainer::create(mlp(), digits(), own, DataParallelStrategy::demands_of(parallel)));
       const auto gradients = trainer.gradients();
-      GW_ASSIGN(auto hook, DataParallelHook::create(*communicator, Registry::builtin(), parallel,
-                                                    trainer.parameters(), gradients));
-      const auto ran = trainer.run(*hook, nullptr);
+      GW_ASSIGN(auto strategy,
+                DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
+                                             trainer.parameters(), gradients));
+      const auto ran = trainer.run(*strategy, nullptr);
       params[static_cast<std::size_t>(own.rank)] = flat(trainer.parameters());
       return ran.error();
     });

@@ -103,9 +103,9 @@ TEST(ShardedMemory, Z4_GradientsOnTheirWayAreAFewBuckets) {
     const Setting setting = wide_adamw(stage, 2);
     for (const Outcome& outcome : train(setting)) {
       const std::int64_t largest = 4 * kWide * kWide;
-      EXPECT_LE(
-          outcome.device.peak_of(MemoryClass::kGradients),
-          4 * outcome.own_elems + ShardedHook::kOutstanding * setting.bucket_bytes + 2 * largest);
+      EXPECT_LE(outcome.device.peak_of(MemoryClass::kGradients),
+                4 * outcome.own_elems + ReducedGradients::kOutstanding * setting.bucket_bytes +
+                    2 * largest);
       EXPECT_EQ(outcome.device.now_of(MemoryClass::kGradients), 4 * outcome.own_elems);
     }
   }

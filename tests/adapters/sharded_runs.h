@@ -85,19 +85,26 @@ inline ShardedOptions sharded_options(const Setting& setting) {
   return options;
 }
 
-inline Result<std::unique_ptr<ReplicaHook>> hook_of(const Setting& setting,
-                                                    Communicator& communicator, Trainer& trainer) {
+inline Demands demands_of(const Setting& setting) {
+  const ShardedOptions options = sharded_options(setting);
+  return setting.stage == 0 ? DataParallelStrategy::demands_of(options.parallel)
+                            : ShardedStrategy::demands_of(options);
+}
+
+inline Result<std::unique_ptr<DistributedStrategy>> strategy_of(const Setting& setting,
+                                                                Communicator& communicator,
+                                                                Trainer& trainer) {
   const ShardedOptions options = sharded_options(setting);
   const auto gradients = trainer.gradients();
   if (setting.stage == 0) {
-    GW_ASSIGN(auto hook,
-              DataParallelHook::create(communicator, Registry::builtin(), options.parallel,
-                                       trainer.parameters(), gradients));
-    return std::unique_ptr<ReplicaHook>(std::move(hook));
+    GW_ASSIGN(auto strategy,
+              DataParallelStrategy::create(communicator, Registry::builtin(), options.parallel,
+                                           trainer.parameters(), gradients));
+    return std::unique_ptr<DistributedStrategy>(std::move(strategy));
   }
-  GW_ASSIGN(auto hook,
-            ShardedHook::create(communicator, Registry::builtin(), options, trainer.memory()));
-  return std::unique_ptr<ReplicaHook>(std::move(hook));
+  GW_ASSIGN(auto strategy,
+            ShardedStrategy::create(communicator, Registry::builtin(), options, trainer.memory()));
+  return std::unique_ptr<DistributedStrategy>(std::move(strategy));
 }
 
 inline std::size_t resident(const std::vector<NamedTensor>& tensors) {
@@ -109,14 +116,14 @@ inline std::size_t resident(const std::vector<NamedTensor>& tensors) {
 }
 
 inline void note_step(const StepReport& step, const Setting& setting, Trainer& trainer,
-                      ReplicaHook& hook, Outcome& outcome) {
+                      DistributedStrategy& strategy, Outcome& outcome) {
   const TrainerMemory memory = trainer.memory();
   outcome.resident = resident(memory.gradients.named());
   outcome.resident_parameters = resident(memory.parameters.named());
   outcome.device = memory.places.device.use();
   outcome.host = memory.places.host.use();
-  outcome.exchanges = hook.stats().held_bytes;
-  const std::uint64_t wire = hook.stats().wire_bytes;
+  outcome.exchanges = strategy.stats().held_bytes;
+  const std::uint64_t wire = strategy.stats().wire_bytes;
   const MemoryLink link = *memory.places.link;
   // Later ones are with the last step's evaluation.
   if (step.step == 0) {
@@ -133,34 +140,29 @@ inline Status run_rank(const Setting& setting, Communicator& communicator, Outco
   TrainingOptions own = setting.training;
   own.rank = communicator.rank();
   own.ranks = setting.ranks;
-  if (setting.stage > 0) {
-    own.optimizer.name = "hook";
-    own.hook_clips = true;
-    own.gated_parameters = setting.stage == 3;
-    own.passing_gradients = setting.stage >= 2;
-  }
   own.places = {};
-  GW_ASSIGN(Trainer trainer, Trainer::create(mlp(setting.width), digits(), own));
-  GW_ASSIGN(auto hook, hook_of(setting, communicator, trainer));
-  GW_TRY(hook->start(ReplicaStart::kCompare));
+  GW_ASSIGN(Trainer trainer,
+            Trainer::create(mlp(setting.width), digits(), own, demands_of(setting)));
+  GW_ASSIGN(auto strategy, strategy_of(setting, communicator, trainer));
+  GW_TRY(strategy->start(ReplicaStart::kCompare));
   outcome = {};
   outcome.own_elems = TensorShards(mlp(setting.width).parameters(), own.rank, own.ranks).elems();
   const auto on_step = [&](const StepReport& step) -> Status {
-    note_step(step, setting, trainer, *hook, outcome);
+    note_step(step, setting, trainer, *strategy, outcome);
     return {};
   };
-  const auto accuracy = trainer.run(*hook, on_step);
+  const auto accuracy = trainer.run(*strategy, on_step);
   GW_TRY(accuracy.error());
-  outcome.wire_bytes = hook->stats().wire_bytes;
-  GW_TRY(hook->gather_parameters());
-  GW_TRY(hook->check_replicas("after the last step"));
+  outcome.wire_bytes = strategy->stats().wire_bytes;
+  GW_TRY(strategy->keeper().gather());
+  GW_TRY(strategy->check_replicas("after the last step"));
   outcome.params.clear();
   for (const NamedTensor& named : trainer.parameters()) {
     const auto values = elements<float>(ConstTensorView(named.tensor));
     outcome.params.insert(outcome.params.end(), values.begin(), values.end());
   }
-  if (hook->optimizer() != nullptr) {
-    for (const NamedTensor& named : hook->optimizer()->state()) {
+  if (setting.stage > 0) {
+    for (const NamedTensor& named : strategy->state()) {
       const bool of_shards = named.name.ends_with(".shard") || named.name == "sharded.steps";
       const bool of_exchanges = named.name.find('/') != std::string::npos;
       if (!of_shards && !of_exchanges) outcome.state_elems += named.tensor.elems();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/adapters/training_runs.h"
+#include "tests/trainer/test_strategies.h"
 
 namespace gradwire::testing::step_averages_test {
 namespace {
@@ -29,18 +30,18 @@ struct Seen {
 Status train_rank(const Training& training, Communicator& communicator, Seen& seen) {
   const auto rank = static_cast<std::size_t>(communicator.rank());
   GW_ASSIGN(Trainer trainer, make_trainer(training, communicator.rank()));
-  GW_ASSIGN(const auto hook, make_hook(training, communicator, trainer));
-  GW_TRY(hook->start(ReplicaStart::kCompare));
+  GW_ASSIGN(const auto strategy, make_strategy(training, communicator, trainer));
+  GW_TRY(strategy->start(ReplicaStart::kCompare));
   TransportStats before = communicator.transport_stats();
   const auto on_step = [&](const StepReport& report) -> Status {
     const TransportStats now = communicator.transport_stats();
-    seen.steps[rank].push_back({report.loss, report.averaged, hook->replicas_equal(),
+    seen.steps[rank].push_back({report.loss, report.averaged, strategy->replicas_equal(),
                                 report.earlier_losses, now.bytes_sent - before.bytes_sent,
                                 now.messages_sent - before.messages_sent});
     before = now;
     return {};
   };
-  GW_TRY(trainer.run(*hook, on_step).error());
+  GW_TRY(trainer.run(*strategy, on_step).error());
   for (const NamedTensor& buffer : trainer.buffers()) {
     const auto values = elements<float>(ConstTensorView(buffer.tensor));
     seen.running[rank].insert(seen.running[rank].end(), values.begin(), values.end());
@@ -131,20 +132,20 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Where ranks meet in every step its loss is on its way beside the gradients, and nobody waits for
 // it before them.
-struct Order final : GradientHook {
-  Status before_optimizer_step(const Stream& /*stream*/) override {
+struct Order final : OwnStrategy {
+  Status finish(const Stream& /*stream*/) override {
     calls.push_back("gradients");
     return {};
   }
-  Status average(std::span<double> values) override {
+  Status mean(std::span<double> values, Scope /*scope*/) override {
     calls.push_back("average of " + std::to_string(values.size()));
     return {};
   }
-  Status start_average(std::span<double> values) override {
+  Status start_mean(std::span<double> values, Scope /*scope*/) override {
     calls.push_back("start of " + std::to_string(values.size()));
     return {};
   }
-  Status finish_average() override {
+  Status finish_mean() override {
     calls.push_back("finish");
     return {};
   }
@@ -157,13 +158,13 @@ TEST(StepAverages, AreUnderWayBesideTheGradients) {
   training.steps = 2;
   auto trainer = make_trainer(training, 0);
   ASSERT_TRUE(trainer.has_value());
-  Order hook;
-  ASSERT_TRUE(trainer.value().run(hook, nullptr).has_value());
+  Order strategy;
+  ASSERT_TRUE(trainer.value().run(strategy, nullptr).has_value());
   const std::vector<std::string> step{"start of 1", "gradients", "finish"};
   std::vector<std::string> wanted = step;
   wanted.insert(wanted.end(), step.begin(), step.end());
   wanted.emplace_back("average of 2");  // the test's count and loss
-  EXPECT_EQ(hook.calls, wanted);
+  EXPECT_EQ(strategy.calls, wanted);
 }
 
 // Statistics join the loss: one average instead of two.
@@ -174,12 +175,12 @@ TEST(StepAverages, TakeRunningStatisticsAlong) {
   training.steps = 1;
   auto trainer = make_trainer(training, 0);
   ASSERT_TRUE(trainer.has_value());
-  Order hook;
-  ASSERT_TRUE(trainer.value().run(hook, nullptr).has_value());
+  Order strategy;
+  ASSERT_TRUE(trainer.value().run(strategy, nullptr).has_value());
   const std::vector<std::string> wanted{
       "start of " + std::to_string(1 + resnet().statistics_elems()), "gradients", "finish",
       "average of 2"};
-  EXPECT_EQ(hook.calls, wanted);
+  EXPECT_EQ(strategy.calls, wanted);
 }
 
 }  // namespace

@@ -18,7 +18,6 @@ Setting narrow(int ranks, const std::string& compressor, Precision precision) {
   setting.training = twenty_steps("adamw", 1);
   setting.training.precision = precision;
   setting.training.main_gradients = false;
-  setting.training.gradients_in_flight = 3 * setting.bucket_bytes;
   return setting;
 }
 
@@ -91,7 +90,6 @@ TEST(StoredGradientsOfRanks, PagesOfAWideModelGoBack) {
   setting.width = 1024;
   setting.bucket_bytes = 1 << 16;
   setting.training.steps = 2;
-  setting.training.gradients_in_flight = 3 * setting.bucket_bytes;
   for (const Outcome& outcome : train(setting)) {
     EXPECT_LT(outcome.resident, 10U * 4096) << "ends of tensors";
   }

@@ -86,6 +86,31 @@ inline TrainingCheckpointOptions files(const Training& training, const std::stri
   return options;
 }
 
+inline DataParallelOptions parallel_options(const Training& training) {
+  DataParallelOptions parallel;
+  parallel.aggregator.compressor = training.compressor;
+  parallel.aggregator.algorithm = "canonical";
+  parallel.aggregator.seed = 3;
+  parallel.check_every = 1;
+  return parallel;
+}
+
+inline ShardedOptions sharded_options(const Training& training, OptimizerOptions optimizer) {
+  optimizer.momentum = 0.9;
+  return {training.zero, parallel_options(training), training.gathered, optimizer, Offload::kNone,
+          1000};
+}
+
+inline Demands demands_of(const Training& training, const OptimizerChoice& choice) {
+  if (training.zero > 0) {
+    return ShardedStrategy::demands_of(sharded_options(training, choice.optimizer));
+  }
+  if (!choice.method) return DataParallelStrategy::demands_of(parallel_options(training));
+  MethodOptions method = *choice.method;
+  method.parallel = parallel_options(training);
+  return Method::demands_of(method);
+}
+
 inline Result<Trainer> make_trainer(const Training& training, int rank) {
   TrainingOptions options;
   options.batch = 48;
@@ -100,67 +125,58 @@ inline Result<Trainer> make_trainer(const Training& training, int rank) {
   options.loss_scale = training.loss_scale;
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
   options.optimizer = choice.optimizer;
-  if (training.zero > 0) options.optimizer.name = "hook";
-  options.gated_parameters = training.zero == 3;
-  options.passing_gradients = training.zero >= 2;
-  return Trainer::create(*training.model, digits(), options);
+  return Trainer::create(*training.model, digits(), options, demands_of(training, choice));
 }
 
-inline Result<std::unique_ptr<ReplicaHook>> make_hook(const Training& training,
-                                                      Communicator& communicator,
-                                                      Trainer& trainer) {
-  DataParallelOptions parallel;
-  parallel.aggregator.compressor = training.compressor;
-  parallel.aggregator.algorithm = "canonical";
-  parallel.aggregator.seed = 3;
-  parallel.check_every = 1;
+inline Result<std::unique_ptr<DistributedStrategy>> make_strategy(const Training& training,
+                                                                  Communicator& communicator,
+                                                                  Trainer& trainer) {
+  const DataParallelOptions parallel = parallel_options(training);
   const auto gradients = trainer.gradients();
   const Registry registry = Registry::builtin();
   GW_ASSIGN(OptimizerChoice choice, parse_optimizer(training.optimizer));
   if (training.zero > 0) {
-    choice.optimizer.momentum = 0.9;
-    GW_ASSIGN(auto hook, ShardedHook::create(communicator, registry,
-                                             {training.zero, parallel, training.gathered,
-                                              choice.optimizer, Offload::kNone, 1000},
-                                             trainer.memory()));
-    return std::unique_ptr<ReplicaHook>(std::move(hook));
+    GW_ASSIGN(auto strategy, ShardedStrategy::create(communicator, registry,
+                                                     sharded_options(training, choice.optimizer),
+                                                     trainer.memory()));
+    return std::unique_ptr<DistributedStrategy>(std::move(strategy));
   }
   if (!choice.method) {
-    GW_ASSIGN(auto hook, DataParallelHook::create(communicator, registry, parallel,
-                                                  trainer.parameters(), gradients));
-    return std::unique_ptr<ReplicaHook>(std::move(hook));
+    GW_ASSIGN(auto strategy, DataParallelStrategy::create(communicator, registry, parallel,
+                                                          trainer.parameters(), gradients));
+    return std::unique_ptr<DistributedStrategy>(std::move(strategy));
   }
   choice.method->parallel = parallel;
   GW_ASSIGN(auto method,
             make_method(communicator, registry, *choice.method, training.model->parameters(),
                         trainer.parameters(), gradients));
-  return std::unique_ptr<ReplicaHook>(std::move(method));
+  return std::unique_ptr<DistributedStrategy>(std::move(method));
 }
 
 inline Status run_rank(const Training& training, const Plan& plan, Communicator& communicator,
                        Outcome& outcome) {
   const auto rank = static_cast<std::size_t>(communicator.rank());
   GW_ASSIGN(Trainer trainer, make_trainer(training, communicator.rank()));
-  GW_ASSIGN(const auto hook, make_hook(training, communicator, trainer));
+  GW_ASSIGN(const auto strategy, make_strategy(training, communicator, trainer));
   if (!plan.resume_from.empty()) {
-    TrainingCheckpoint old(communicator, trainer, *hook, files(training, plan.resume_from));
+    TrainingCheckpoint old(communicator, trainer, *strategy, files(training, plan.resume_from));
     GW_ASSIGN(const auto from, old.resume());
     EXPECT_TRUE(from.has_value());
     if (from) {
       EXPECT_EQ(from->step, 10);
     }
   }
-  GW_TRY(hook->start(ReplicaStart::kCompare));
-  TrainingCheckpoint saver(communicator, trainer, *hook, files(training, plan.save_to));
+  GW_TRY(strategy->start(ReplicaStart::kCompare));
+  TrainingCheckpoint saver(communicator, trainer, *strategy, files(training, plan.save_to));
   if (!plan.save_to.empty() && plan.save_after == 0) GW_TRY(saver.save(training.lr, 1));
   const auto on_step = [&](const StepReport& step) -> Status {
     if (rank == 0) outcome.last_loss = step.loss;
     if (plan.save_to.empty() || step.step + 1 != plan.save_after) return {};
     return saver.save(step.lr, 1);
   };
-  GW_TRY(trainer.run(*hook, on_step).error());
-  const std::vector<NamedTensor> kept = hook->state();
-  GW_TRY(hook->gather_parameters());
+  GW_TRY(trainer.run(*strategy, on_step).error());
+  const std::vector<NamedTensor> kept = strategy->state();
+  GW_TRY(strategy->keeper().gather());
   for (const NamedTensor& named : trainer.parameters()) {
     const auto values = elements<float>(ConstTensorView(named.tensor));
     outcome.parameters[rank].insert(outcome.parameters[rank].end(), values.begin(), values.end());

@@ -12,6 +12,7 @@
 
 #include "tests/gpu/on_device.h"
 #include "tests/gpu/small_problems.h"
+#include "tests/trainer/test_strategies.h"
 
 namespace gradwire::gpu {
 
@@ -41,14 +42,14 @@ inline double distance(const Tensors& host, const Tensors& there) {
 }
 
 // Keeps the gradients that it is given.
-class KeptGradients final : public GradientHook {
+class KeptGradients final : public OwnStrategy {
  public:
   Status on_gradient(int, TensorView grad, const Stream& stream) override {
     EXPECT_EQ(stream.device.space, grad.device().space);
     given_.push_back({"", grad});
     return {};
   }
-  Status before_optimizer_step(const Stream&) override {
+  Status finish(const Stream&) override {
     last = contents(given_);
     given_.clear();
     return {};
@@ -81,8 +82,8 @@ inline Trained train(const SmallProblem& problem, TrainingOptions options, bool 
   if (!made.has_value()) return {};
   Trainer& trainer = made.value();
   Trained trained;
-  KeptGradients hook;
-  const auto accuracy = trainer.run(hook, [&](const StepReport& report) {
+  KeptGradients strategy;
+  const auto accuracy = trainer.run(strategy, [&](const StepReport& report) {
     trained.losses.push_back(report.loss);
     trained.reports.push_back(report);
     return Status();
@@ -90,7 +91,7 @@ inline Trained train(const SmallProblem& problem, TrainingOptions options, bool 
   EXPECT_TRUE(accuracy.has_value()) << accuracy.error().message();
   if (accuracy.has_value()) trained.accuracy = accuracy.value();
   trained.test_loss = trainer.test_loss();
-  trained.gradients = hook.last;
+  trained.gradients = strategy.last;
   trained.parameters = contents(trainer.parameters());
   trained.buffers = contents(trainer.buffers());
   std::vector<NamedTensor> state = trainer.state();

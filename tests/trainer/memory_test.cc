@@ -5,9 +5,11 @@
 #include <string>
 #include <utility>
 
+#include "tests/trainer/test_strategies.h"
 #include "tests/trainer/training_problems.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/memory/memory_arena.h"
+#include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 
 namespace gradwire::memory_test {
@@ -33,11 +35,11 @@ TrainingOptions adamw(std::int64_t steps) {
 
 // What a run of some steps leaves in the accounts.
 MemoryUse use_after(const Model<float>& model, TrainingOptions options,
-                    GradientHook&& alone = GradientHook()) {
+                    Strategy&& strategy = SingleProcess()) {
   options.places = {};
   auto trainer = Trainer::create(model, digits(), options);
   EXPECT_TRUE(trainer.has_value()) << trainer.error().message();
-  EXPECT_TRUE(trainer.value().run(alone, nullptr).has_value());
+  EXPECT_TRUE(trainer.value().run(strategy, nullptr).has_value());
   const MemoryUse use = options.places.device.use();
   EXPECT_EQ(sum(use.now), use.total);
   return use;
@@ -124,7 +126,7 @@ TEST(Memory, Z1_AllOfItGoesWithTheTrainer) {
   {
     auto trainer = Trainer::create(mlp(), digits(), options);
     ASSERT_TRUE(trainer.has_value());
-    GradientHook alone;
+    SingleProcess alone;
     ASSERT_TRUE(trainer.value().run(alone, nullptr).has_value());
     EXPECT_GT(options.places.device.use().total, 0);
     EXPECT_GT(options.places.host.use().total, 0);
@@ -154,11 +156,6 @@ TEST(Memory, Z2_MixedPrecisionAdamTakesTwentyBytesAParameter) {
   EXPECT_EQ(use.peak_of(MemoryClass::kGathered), 4 * (64 * 32 + 32));
 }
 
-// Nothing is on its way anywhere.
-struct AtOnce final : GradientHook {
-  Result<bool> arrived(int, bool) override { return true; }
-};
-
 // Gradients that stay in 16 bits: 16, and one tensor that is on its way in fp32.
 TEST(Memory, Z2_WithoutMainGradientsSixteen) {
   for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
@@ -168,7 +165,7 @@ TEST(Memory, Z2_WithoutMainGradientsSixteen) {
       options.accumulate = accumulate;
       options.main_gradients = false;
       options.offload_chunk = 100;
-      const MemoryUse use = use_after(mlp(), options, AtOnce());
+      const MemoryUse use = use_after(mlp(), options);
       EXPECT_EQ(use.peak_of(MemoryClass::kParameters) + use.peak_of(MemoryClass::kGradients) +
                     use.peak_of(MemoryClass::kMaster) + use.peak_of(MemoryClass::kMoments),
                 16 * elems(mlp()));

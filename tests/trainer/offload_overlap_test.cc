@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/trainer/test_strategies.h"
 #include "tests/trainer/training_problems.h"
 #include "trainer/optimizers/step_lane.h"
 #include "trainer/training.h"
@@ -57,7 +58,7 @@ const Model<float>& decoder() {
 }
 
 // Halves gradients, which have arrived when `late` more were given, or when the step's are all.
-class Halves final : public GradientHook {
+class Halves final : public OwnStrategy {
  public:
   explicit Halves(int late) : late_(late) {}
   Status on_gradient(int index, TensorView grad, const Stream&) override {
@@ -70,7 +71,7 @@ class Halves final : public GradientHook {
     if (given_.contains(index)) halve(given_.extract(index).mapped());
     return true;
   }
-  Status before_optimizer_step(const Stream&) override {
+  Status finish(const Stream&) override {
     for (auto& [index, grad] : given_) halve(grad);
     given_.clear();
     return {};
@@ -91,8 +92,8 @@ std::vector<float> trained(const Model<float>& model, const DataSet& data,
   auto trainer = Trainer::create(model, data, options);
   EXPECT_TRUE(trainer.has_value()) << trainer.error().message();
   trainer.value().tell(told);
-  Halves hook(late);
-  const auto accuracy = trainer.value().run(hook, nullptr);
+  Halves strategy(late);
+  const auto accuracy = trainer.value().run(strategy, nullptr);
   EXPECT_TRUE(accuracy.has_value()) << accuracy.error().message();
   return flat(trainer.value().parameters());
 }
@@ -163,13 +164,13 @@ TEST(OffloadOverlap, Z10_WhatALayerStillReadsIsNotUpdated) {
     compared += now.empty() ? 0 : 1;
   };
   trainer.tell(&told);
-  Halves hook(0);
-  ASSERT_TRUE(trainer.run(hook, nullptr).has_value());
+  Halves strategy(0);
+  ASSERT_TRUE(trainer.run(strategy, nullptr).has_value());
   EXPECT_EQ(compared, 5 * 2);  // the first layer has nobody to tell
 }
 
 // The last gradient is given when the first ones have been stepped with.
-class WaitsForAnUpdate final : public GradientHook {
+class WaitsForAnUpdate final : public OwnStrategy {
  public:
   explicit WaitsForAnUpdate(const std::atomic<std::int64_t>& updates) : updates_(updates) {}
   Status on_gradient(int index, TensorView, const Stream&) override {
@@ -195,8 +196,8 @@ TEST(OffloadOverlap, Z10_UpdatesBeginBeforeBackwardEnds) {
     if (span.kind == TrainerSpan::Kind::kUpdate) steps_with_updates = span.step + 1;
   };
   trainer.tell(&told);
-  WaitsForAnUpdate hook(steps_with_updates);
-  const auto accuracy = trainer.run(hook, nullptr);
+  WaitsForAnUpdate strategy(steps_with_updates);
+  const auto accuracy = trainer.run(strategy, nullptr);
   EXPECT_TRUE(accuracy.has_value()) << accuracy.error().message();
 }
 
@@ -216,9 +217,9 @@ TEST(OffloadOverlap, WhoMakesTheStep) {
   }
 }
 
-// A hook that is lost in the middle of a step: the lane rests when run() returns.
+// A strategy that is lost in the middle of a step: the lane rests when run() returns.
 TEST(OffloadOverlap, AnErrorEndsTheStepBesideIt) {
-  class Lost final : public GradientHook {
+  class Lost final : public OwnStrategy {
    public:
     Status on_gradient(int index, TensorView, const Stream&) override {
       return index == 0 ? Status(Code::kPeerLost, "rank 1 lost") : Status();
@@ -229,8 +230,8 @@ TEST(OffloadOverlap, AnErrorEndsTheStepBesideIt) {
   options.offload_chunk = 1;
   for (int round = 0; round < 20; ++round) {
     auto trainer = Trainer::create(mlp(), digits(), options).value();
-    Lost hook;
-    const auto accuracy = trainer.run(hook, nullptr);
+    Lost strategy;
+    const auto accuracy = trainer.run(strategy, nullptr);
     ASSERT_FALSE(accuracy.has_value());
     EXPECT_EQ(accuracy.error().code(), Code::kPeerLost);
   }

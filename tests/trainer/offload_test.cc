@@ -8,6 +8,7 @@
 
 #include "tests/trainer/training_problems.h"
 #include "trainer/accounts/run_memory.h"
+#include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 
 namespace gradwire::offload_test {
@@ -39,7 +40,7 @@ Trained train(const std::string& optimizer, Precision precision, Offload offload
   options.offload_chunk = chunk;
   auto trainer = Trainer::create(mlp(), digits(), options);
   EXPECT_TRUE(trainer.has_value()) << trainer.error().message();
-  GradientHook alone;
+  SingleProcess alone;
   Trained trained;
   MemoryLink first;
   const auto accuracy = trainer.value().run(alone, [&](const StepReport& step) {

@@ -1,6 +1,7 @@
 // Storage in 16 bits, the loss scale, and what a step leaves out when gradients overflow.
 #include "trainer/precision.h"
 #include "tests/support/fails.h"
+#include "tests/trainer/test_strategies.h"
 #include "tests/trainer/training_problems.h"
 
 #include <gmock/gmock.h>
@@ -16,6 +17,7 @@
 #include "base/elements.h"
 #include "trainer/loss_scale.h"
 #include "trainer/models.h"
+#include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 
 namespace gradwire::precision_test {
@@ -105,10 +107,10 @@ TrainingOptions options() {
 }
 
 // Spoils the gradients of some steps as an overflow would, and writes down what it is told.
-class Spoiler : public GradientHook {
+class Spoiler : public OwnStrategy {
  public:
   explicit Spoiler(std::function<bool(int step)> overflows) : overflows_(std::move(overflows)) {}
-  Result<bool> skip_step(bool overflow) override {
+  Result<bool> any(bool overflow, Scope /*scope*/) override {
     told_.push_back(overflow);
     return overflow || overflows_(static_cast<int>(told_.size()) - 1);
   }
@@ -125,11 +127,11 @@ class Spoiler : public GradientHook {
   std::vector<double> rates_;
 };
 
-std::vector<float> train(const TrainingOptions& o, GradientHook& hook,
+std::vector<float> train(const TrainingOptions& o, Strategy& strategy,
                          std::vector<StepReport>* reports = nullptr) {
   auto trainer = Trainer::create(mlp(), digits(), o);
   EXPECT_TRUE(trainer.has_value()) << trainer.error().message();
-  const auto ran = trainer.value().run(hook, [&](const StepReport& report) {
+  const auto ran = trainer.value().run(strategy, [&](const StepReport& report) {
     if (reports != nullptr) reports->push_back(report);
     return Status();
   });
@@ -138,7 +140,7 @@ std::vector<float> train(const TrainingOptions& o, GradientHook& hook,
 }
 
 TEST(MixedPrecision, APowerOfTwoScaleChangesNoBitInFp32) {
-  GradientHook plain;
+  SingleProcess plain;
   TrainingOptions o = options();
   const std::vector<float> wanted = train(o, plain);
   o.loss_scale = LossScaleOptions::parse("1024").value();
@@ -151,7 +153,7 @@ TEST(MixedPrecision, APowerOfTwoScaleChangesNoBitInFp32) {
 
 TEST(MixedPrecision, StoredParametersAreWhatLayersSeeAndTheMasterKeepsMore) {
   for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
-    GradientHook plain;
+    SingleProcess plain;
     TrainingOptions o = options();
     o.precision = precision;
     o.steps = 1;
@@ -184,7 +186,7 @@ TEST(MixedPrecision, GradientsAreStoredInTheTypeAndAddedInFp32) {
     TrainingOptions o = options();
     o.precision = precision;
     o.steps = 1;
-    GradientHook plain;
+    SingleProcess plain;
     auto one = Trainer::create(mlp(), digits(), o);
     ASSERT_TRUE(one.value().run(plain, nullptr).has_value());
     const std::vector<float> g = flat(one.value().gradients());
@@ -203,7 +205,7 @@ TEST(MixedPrecision, LearnsAsFp32Does) {
   const auto last = [&](Precision precision, const char* scale) {
     o.precision = precision;
     o.loss_scale = LossScaleOptions::parse(scale).value();
-    GradientHook plain;
+    SingleProcess plain;
     std::vector<StepReport> reports;
     train(o, plain, &reports);
     return reports.back().loss;
@@ -214,7 +216,7 @@ TEST(MixedPrecision, LearnsAsFp32Does) {
 }
 
 // The contract of a step left out: data goes on, the rate's schedule, the optimizer and all that
-// the hook keeps do not.
+// the strategy keeps do not.
 TEST(MixedPrecision, AnOverflowOnAnyRankLeavesTheStepOut) {
   TrainingOptions o = options();
   o.steps = 6;
@@ -222,9 +224,9 @@ TEST(MixedPrecision, AnOverflowOnAnyRankLeavesTheStepOut) {
   o.schedule = LrSchedule::parse("warmup:4").value();
   o.loss_scale = LossScaleOptions::parse("dynamic").value();
   o.loss_scale.hysteresis = 1;
-  Spoiler hook([](int step) { return step == 1 || step == 3; });  // as if another rank said so
+  Spoiler strategy([](int step) { return step == 1 || step == 3; });  // as if another rank said so
   std::vector<StepReport> reports;
-  train(o, hook, &reports);
+  train(o, strategy, &reports);
   std::vector<bool> skipped;
   std::vector<double> scales;
   for (const StepReport& report : reports) {
@@ -233,9 +235,9 @@ TEST(MixedPrecision, AnOverflowOnAnyRankLeavesTheStepOut) {
   }
   EXPECT_THAT(skipped, ElementsAre(false, true, false, true, false, false));
   EXPECT_THAT(scales, ElementsAre(65536, 65536, 32768, 32768, 16384, 16384));
-  EXPECT_THAT(hook.told(), ElementsAre(false, false, false, false, false, false));
+  EXPECT_THAT(strategy.told(), ElementsAre(false, false, false, false, false, false));
   // before_step() of the updates alone, and the rate waits for them.
-  EXPECT_THAT(hook.rates(), ElementsAre(0.05 * 0.25, 0.05 * 0.5, 0.05 * 0.75, 0.05));
+  EXPECT_THAT(strategy.rates(), ElementsAre(0.05 * 0.25, 0.05 * 0.5, 0.05 * 0.75, 0.05));
   EXPECT_EQ(reports[1].lr, reports[2].lr);
 }
 
@@ -244,11 +246,11 @@ TEST(MixedPrecision, TheParametersAndMomentaOfASkippedStepAreThoseBeforeIt) {
   o.steps = 3;
   o.loss_scale = LossScaleOptions::parse("8").value();
   auto trainer = Trainer::create(mlp(), digits(), o);
-  Spoiler hook([](int step) { return step == 1; });
+  Spoiler strategy([](int step) { return step == 1; });
   std::vector<std::vector<float>> params;
   std::vector<std::vector<float>> momenta;
   ASSERT_TRUE(trainer.value()
-                  .run(hook,
+                  .run(strategy,
                        [&](const StepReport&) {
                          params.push_back(flat(trainer.value().parameters()));
                          momenta.push_back({});
@@ -271,11 +273,11 @@ TEST(MixedPrecision, AScaleTooLargeForFp16ComesDownUntilStepsAreMade) {
   o.precision = Precision::kF16;
   o.loss_scale = LossScaleOptions::parse("dynamic").value();
   o.loss_scale.initial = 0x1p40;
-  Spoiler hook([](int) { return false; });
+  Spoiler strategy([](int) { return false; });
   std::vector<StepReport> reports;
-  train(o, hook, &reports);
+  train(o, strategy, &reports);
   EXPECT_TRUE(reports[0].skipped);
-  EXPECT_TRUE(hook.told()[0]);
+  EXPECT_TRUE(strategy.told()[0]);
   EXPECT_FALSE(reports.back().skipped);
   EXPECT_LT(*reports.back().loss_scale, 0x1p30);
   EXPECT_LT(reports.back().loss, reports[0].loss);

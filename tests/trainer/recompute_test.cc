@@ -13,6 +13,7 @@
 #include "trainer/batch_pass.h"
 #include "trainer/data/catalog.h"
 #include "trainer/layer_walk.h"
+#include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 
 namespace gradwire::recompute_test {
@@ -67,7 +68,7 @@ Trained train(const Problem& problem, const std::string& recompute) {
   options.shuffle = problem.data->is_text() ? Shuffle::kUniform : Shuffle::kEpoch;
   auto trainer = Trainer::create(model, *problem.data, options);
   EXPECT_TRUE(trainer.has_value()) << trainer.error().message();
-  GradientHook alone;
+  SingleProcess alone;
   EXPECT_TRUE(trainer.value().run(alone, nullptr).has_value());
   return {flat(trainer.value().parameters()), flat(trainer.value().buffers()),
           trainer.value().test_loss(),

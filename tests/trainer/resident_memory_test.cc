@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tests/trainer/training_problems.h"
+#include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 
 namespace gradwire {
@@ -42,7 +43,7 @@ TEST(Memory, Z1_ClassesAreWhatTheProcessGrewBy) {
   options.steps = 1;
   options.lr = 1e-3;
   options.optimizer.name = "adamw";
-  GradientHook alone;
+  SingleProcess alone;
   {  // what the program itself takes for its first step
     TrainingOptions small = options;
     small.places = {};

@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "tests/support/fails.h"
+#include "tests/trainer/test_strategies.h"
 #include "tests/trainer/training_problems.h"
 #include "trainer/clipping.h"
+#include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 
 namespace gradwire::stored_gradients_test {
@@ -37,12 +39,12 @@ struct Trained {
 };
 
 // What it is given stays as it is.
-Trained train(TrainingOptions options, GradientHook&& hook = GradientHook()) {
+Trained train(TrainingOptions options, Strategy&& strategy = SingleProcess()) {
   options.places = {};
-  auto trainer = Trainer::create(mlp(), digits(), options);
+  auto trainer = Trainer::create(mlp(), digits(), options, strategy.demands());
   EXPECT_TRUE(trainer.has_value()) << trainer.error().message();
   Trained trained;
-  const auto accuracy = trainer.value().run(hook, [&](const StepReport& step) {
+  const auto accuracy = trainer.value().run(strategy, [&](const StepReport& step) {
     trained.skipped += step.skipped ? 1 : 0;
     trained.norms.push_back(step.gradient_norm.value_or(0));
     return Status();
@@ -121,8 +123,8 @@ TEST(StoredGradients, MicroBatchesAreAddedUpInSixteenBits) {
   }
 }
 
-// A hook that needs `late` more gradients before the first of them has its mean, as buckets do.
-class Late final : public GradientHook {
+// A strategy that needs `late` more gradients before the first of them has its mean, as buckets do.
+class Late final : public OwnStrategy {
  public:
   explicit Late(int late) : late_(late) {}
   Status on_gradient(int index, TensorView grad, const Stream&) override {
@@ -139,7 +141,7 @@ class Late final : public GradientHook {
     return true;
   }
   // The rest of them.
-  Status before_optimizer_step(const Stream&) override {
+  Status finish(const Stream&) override {
     for (auto& [index, grad] : given_) double_it(grad);
     given_.clear();
     return {};
@@ -155,7 +157,7 @@ class Late final : public GradientHook {
   std::map<int, TensorView> given_;  // and not doubled yet
 };
 
-TEST(StoredGradients, WhatTheHookMakesOfThemIsKept) {
+TEST(StoredGradients, WhatTheStrategyMakesOfThemIsKept) {
   TrainingOptions options = some_steps("sgd", Precision::kBF16);
   const Trained kept = train(options, Late(0));
   options.main_gradients = false;
@@ -164,14 +166,14 @@ TEST(StoredGradients, WhatTheHookMakesOfThemIsKept) {
   }
 }
 
-// Written before there was arrived(): its gradients are its own until before_optimizer_step().
-class Doubles final : public GradientHook {
+// Its gradients are its own until the end.
+class Doubles final : public OwnStrategy {
  public:
   Status on_gradient(int, TensorView grad, const Stream&) override {
     given_.push_back(grad);
     return {};
   }
-  Status before_optimizer_step(const Stream&) override {
+  Status finish(const Stream&) override {
     for (TensorView& grad : given_) {
       auto* values = reinterpret_cast<float*>(grad.data());
       for (std::int64_t i = 0; i < grad.elems(); ++i) values[i] *= 2;
@@ -179,16 +181,20 @@ class Doubles final : public GradientHook {
     given_.clear();
     return {};
   }
+  Demands demands() const override {
+    Demands demands;
+    demands.bytes_in_flight = 0;
+    return demands;
+  }
 
  private:
   std::vector<TensorView> given_;
 };
 
-TEST(StoredGradients, HooksThatCannotTellKeepThemUntilTheStep) {
+TEST(StoredGradients, WhatHasNotArrivedIsKeptUntilTheStep) {
   TrainingOptions options = some_steps("sgd", Precision::kBF16);
   const Trained kept = train(options, Doubles());
   options.main_gradients = false;
-  options.gradients_in_flight = 0;
   EXPECT_EQ(train(options, Doubles()).params, kept.params);
 }
 
@@ -220,19 +226,22 @@ TEST(StoredGradients, MeansThatDoNotFitBecomeTheLargestThatDo) {
 TEST(StoredGradients, WhatNeedsSumsIsRefused) {
   const auto refused = [](auto&& change, const std::string& named) {
     TrainingOptions options = some_steps("sgd", Precision::kBF16);
+    Demands demands;
     options.main_gradients = false;
-    change(options);
-    const auto made = Trainer::create(mlp(), digits(), options);
+    change(options, demands);
+    const auto made = Trainer::create(mlp(), digits(), options, demands);
     ASSERT_FALSE(made.has_value()) << named;
     EXPECT_THAT(made.error(), fails(Code::kInvalidArgument, named));
   };
-  refused([](TrainingOptions& o) { o.precision = Precision::kF32; }, "precision fp32");
-  refused([](TrainingOptions& o) { o.optimizer.name = "lamb"; }, "lamb");
-  refused([](TrainingOptions& o) { o.optimizer.name = "hook"; }, "sharded");
-  refused([](TrainingOptions& o) { o.passing_gradients = true; }, "sharded");
-  refused([](TrainingOptions& o) { o.clip_worker = 1; }, "clip-worker 1");
-  refused([](TrainingOptions& o) { o.momentum_at = MomentumAt::kWorker; }, "worker");
-  refused([](TrainingOptions& o) { o.gradients_in_flight = -1; }, "in flight -1");
+  using O = TrainingOptions;
+  refused([](O& o, Demands&) { o.precision = Precision::kF32; }, "precision fp32");
+  refused([](O& o, Demands&) { o.optimizer.name = "lamb"; }, "lamb");
+  refused([](O&, Demands& d) { d.own_optimizer = true; }, "sharded");
+  refused([](O&, Demands& d) { d.gradients_pass = true; }, "sharded");
+  refused([](O&, Demands& d) { d.tells_arrival = false; }, "cannot tell");
+  refused([](O& o, Demands&) { o.clip_worker = 1; }, "clip-worker 1");
+  refused([](O& o, Demands&) { o.momentum_at = MomentumAt::kWorker; }, "worker");
+  refused([](O&, Demands& d) { d.bytes_in_flight = -1; }, "in flight -1");
 }
 
 }  // namespace

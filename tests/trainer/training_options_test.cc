@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/support/fails.h"
+#include "tests/trainer/test_strategies.h"
 #include "tests/trainer/training_problems.h"
 #include "trainer/training.h"
 
@@ -42,8 +43,6 @@ TEST(Training, RefusesBadOptions) {
   EXPECT_THAT(refusal([](O& o) { o.clip_worker = std::nan(""); }),
               fails(kInvalid, "clip-worker nan"));
   EXPECT_THAT(refusal([](O& o) { o.optimizer.name = "adam"; }), fails(kInvalid, "adam"));
-  EXPECT_THAT(refusal([](O& o) { o.optimizer.name = "hook", o.clip = 1; }),
-              fails(kInvalid, "clip 1", "optimizer", "clip-worker"));
   EXPECT_THAT(refusal([](O& o) {
                 o.optimizer.name = "nesterov";
                 o.momentum_at = MomentumAt::kWorker;
@@ -54,10 +53,50 @@ TEST(Training, RefusesBadOptions) {
                 o.momentum_at = MomentumAt::kWorker;
               }),
               fails(kInvalid, "loss scale", "momentum", "worker"));
+  TrainingOptions clips;
+  clips.clip = 1;
+  Demands demands;
+  demands.own_optimizer = true;
+  const auto clipped = Trainer::create(mlp(), digits(), clips, demands);
+  ASSERT_FALSE(clipped.has_value());
+  EXPECT_THAT(clipped.error(), fails(kInvalid, "clip 1", "optimizer", "clip-worker"));
   const auto wrong = make_model<float>({"mlp", {}}, {1, 4, 4}, 10);
   const auto made = Trainer::create(wrong.value(), digits(), {});
   ASSERT_FALSE(made.has_value());
   EXPECT_THAT(made.error(), fails(kInvalid, "16 inputs", "64"));
+}
+
+// A strategy says what it needs once: before the trainer takes memory. Others are not run.
+TEST(Training, RefusesAStrategyWithOtherDemands) {
+  class Demanding final : public OwnStrategy {
+   public:
+    explicit Demanding(const Demands& demands) : demands_(demands) {}
+    Demands demands() const override { return demands_; }
+
+   private:
+    Demands demands_;
+  };
+  const auto refusal = [](auto change) {
+    auto trainer = Trainer::create(mlp(), digits(), {});
+    EXPECT_TRUE(trainer.has_value());
+    Demands demands;
+    change(demands);
+    Demanding strategy(demands);
+    const auto ran = trainer.value().run(strategy, nullptr);
+    return ran.has_value() ? Status() : ran.error();
+  };
+  using D = Demands;
+  EXPECT_THAT(refusal([](D& d) { d.own_optimizer = true; }),
+              fails(kInvalid, "own optimizer: yes", "expected no"));
+  EXPECT_THAT(refusal([](D& d) { d.clips = true; }), fails(kInvalid, "clips: yes", "no"));
+  EXPECT_THAT(refusal([](D& d) { d.layer_by_layer = true; }),
+              fails(kInvalid, "layer by layer: yes", "no"));
+  EXPECT_THAT(refusal([](D& d) { d.gradients_pass = true; }),
+              fails(kInvalid, "tensor by tensor: yes", "no"));
+  EXPECT_THAT(refusal([](D& d) { d.tells_arrival = false; }),
+              fails(kInvalid, "arrived gradients: no", "yes"));
+  EXPECT_THAT(refusal([](D& d) { d.bytes_in_flight = 7; }),
+              fails(kInvalid, "in flight: 7", "12582912"));
 }
 
 }  // namespace

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "base/elements.h"
+#include "tests/trainer/test_strategies.h"
 #include "tests/trainer/training_problems.h"
+#include "trainer/strategy/single_process.h"
 
 namespace gradwire::training_test {
 namespace {
@@ -21,7 +23,7 @@ namespace {
 using ::testing::ElementsAre;
 
 // Calls the given function in place of the exchange, with the gradients of this rank.
-class Exchange : public GradientHook {
+class Exchange : public OwnStrategy {
  public:
   explicit Exchange(std::function<void(std::vector<std::span<float>>&)> exchange)
       : exchange_(std::move(exchange)) {}
@@ -30,7 +32,7 @@ class Exchange : public GradientHook {
     grads_[static_cast<std::size_t>(index)] = elements<float>(grad);
     return {};
   }
-  Status before_optimizer_step(const Stream& /*stream*/) override {
+  Status finish(const Stream& /*stream*/) override {
     exchange_(grads_);
     return {};
   }
@@ -46,21 +48,21 @@ class Canonical {
   explicit Canonical(int ranks)
       : barrier_(ranks), grads_(static_cast<std::size_t>(ranks)), values_(grads_.size()) {}
 
-  class Hook : public GradientHook {
+  class OfRank : public OwnStrategy {
    public:
-    Hook(Canonical& all, int rank) : all_(all), rank_(static_cast<std::size_t>(rank)) {}
+    OfRank(Canonical& all, int rank) : all_(all), rank_(static_cast<std::size_t>(rank)) {}
     Status on_gradient(int /*index*/, TensorView grad, const Stream& /*stream*/) override {
       all_.grads_[rank_].push_back(elements<float>(grad));
       return {};
     }
-    Status before_optimizer_step(const Stream& /*stream*/) override {
+    Status finish(const Stream& /*stream*/) override {
       all_.barrier_.arrive_and_wait();
       if (rank_ == 0) all_.fold();
       all_.barrier_.arrive_and_wait();
       all_.grads_[rank_].clear();
       return {};
     }
-    Status average(std::span<double> values) override {
+    Status mean(std::span<double> values, Scope /*scope*/) override {
       all_.values_[rank_] = values[0];
       all_.barrier_.arrive_and_wait();
       double sum = 0;
@@ -97,12 +99,12 @@ struct Outcome {
   std::vector<double> losses;
 };
 
-Outcome train(const Model<float>& model, const TrainingOptions& options, GradientHook& hook) {
+Outcome train(const Model<float>& model, const TrainingOptions& options, Strategy& strategy) {
   Outcome outcome;
   auto trainer = Trainer::create(model, digits(), options);
   EXPECT_TRUE(trainer.has_value()) << trainer.error().message();
   if (!trainer.has_value()) return outcome;
-  const auto accuracy = trainer.value().run(hook, [&](const StepReport& report) {
+  const auto accuracy = trainer.value().run(strategy, [&](const StepReport& report) {
     outcome.losses.push_back(report.loss);
     return Status();
   });
@@ -113,7 +115,7 @@ Outcome train(const Model<float>& model, const TrainingOptions& options, Gradien
 }
 
 void expect_ranks_equal_micro_batches(const Model<float>& model, TrainingOptions options, int n) {
-  GradientHook alone;
+  SingleProcess alone;
   options.accumulate = n;
   const Outcome one = train(model, options, alone);
   options.accumulate = 1;
@@ -124,8 +126,8 @@ void expect_ranks_equal_micro_batches(const Model<float>& model, TrainingOptions
   for (int rank = 0; rank < n; ++rank) {
     threads.emplace_back([&, rank, own = options]() mutable {
       own.rank = rank;
-      Canonical::Hook hook(all, rank);
-      outcomes[static_cast<std::size_t>(rank)] = train(model, own, hook);
+      Canonical::OfRank strategy(all, rank);
+      outcomes[static_cast<std::size_t>(rank)] = train(model, own, strategy);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -162,28 +164,28 @@ TEST(Training, T2_MeanOverSamplesEqualsTheBatchGradient) {
   std::vector<float> single;
   for (const auto& [accumulate, seen] : {std::pair(1, &whole), std::pair(16, &single)}) {
     options.accumulate = accumulate;
-    Exchange hook([seen = seen](auto& grads) {
+    Exchange strategy([seen = seen](auto& grads) {
       for (const auto grad : grads) seen->insert(seen->end(), grad.begin(), grad.end());
     });
-    train(mlp(), options, hook);
+    train(mlp(), options, strategy);
   }
   ASSERT_EQ(whole.size(), single.size());
   for (std::size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], single[i], 1e-6);
 }
 
 TEST(Training, ServerMomentumByHand) {
-  // Whatever the gradients were, the hook says 1: x moves by lr (1 + 1.5 + 1.75 * 0.5).
+  // Whatever the gradients were, the strategy says 1: x moves by lr (1 + 1.5 + 1.75 * 0.5).
   TrainingOptions options;
   options.batch = 10;
   options.steps = 3;
   options.lr = 0.125;
   options.momentum = 0.5;
   options.schedule.changes = {{2.0 / 3, 0.5}};
-  Exchange hook([](auto& grads) {
+  Exchange strategy([](auto& grads) {
     for (auto grad : grads) std::fill(grad.begin(), grad.end(), 1.0f);
   });
-  GradientHook none;
-  const Outcome trained = train(mlp(), options, hook);
+  SingleProcess none;
+  const Outcome trained = train(mlp(), options, strategy);
   options.steps = 0;
   const Outcome start = train(mlp(), options, none);
   ASSERT_EQ(trained.params.size(), start.params.size());
@@ -192,7 +194,7 @@ TEST(Training, ServerMomentumByHand) {
   }
 }
 
-TEST(Training, WorkerMomentumIsHandedToTheHookAndNotAppliedAgain) {
+TEST(Training, WorkerMomentumIsHandedToTheStrategyAndNotAppliedAgain) {
   // With lr 0 and the same samples at every step the gradient g is constant: u = g, 1.5 g, 1.75 g.
   TrainingOptions options;
   options.batch = 1437;
@@ -208,13 +210,13 @@ TEST(Training, WorkerMomentumIsHandedToTheHookAndNotAppliedAgain) {
   EXPECT_NE(seen[0], 0);
   EXPECT_EQ(seen[1], 0.5f * seen[0] + seen[0]);
   EXPECT_EQ(seen[2], 0.5f * seen[1] + seen[0]);
-  // The optimizer takes what the hook leaves, three times the same.
+  // The optimizer takes what the strategy leaves, three times the same.
   options.lr = 0.25;
   options.momentum = 0.9;
   Exchange ones([](auto& grads) {
     for (auto grad : grads) std::fill(grad.begin(), grad.end(), 1.0f);
   });
-  GradientHook none;
+  SingleProcess none;
   const Outcome trained = train(mlp(), options, ones);
   options.steps = 0;
   const Outcome start = train(mlp(), options, none);
@@ -225,22 +227,22 @@ TEST(Training, WorkerMomentumIsHandedToTheHookAndNotAppliedAgain) {
 
 // A gradient of length 6 * sqrt(elements), whatever the data: cut to length 3 it moves every
 // parameter by the same small step; left alone when it is shorter than the limit.
-TEST(Training, ClipsWhatTheHookLeaves) {
+TEST(Training, ClipsWhatTheStrategyLeaves) {
   TrainingOptions options;
   options.batch = 10;
   options.steps = 1;
   options.lr = 1;
   options.momentum = 0;
   options.clip = 3;
-  GradientHook none;
+  SingleProcess none;
   options.steps = 0;
   const Outcome start = train(mlp(), options, none);
   options.steps = 1;
   const auto moved = [&](float value) {
-    Exchange hook([value](auto& grads) {
+    Exchange strategy([value](auto& grads) {
       for (auto grad : grads) std::fill(grad.begin(), grad.end(), value);
     });
-    return start.params[7] - train(mlp(), options, hook).params[7];
+    return start.params[7] - train(mlp(), options, strategy).params[7];
   };
   const double each = std::sqrt(static_cast<double>(start.params.size()));
   EXPECT_NEAR(moved(6), 3 / each, 1e-6);
@@ -248,7 +250,7 @@ TEST(Training, ClipsWhatTheHookLeaves) {
   EXPECT_NEAR(moved(static_cast<float>(2 / each)), 2 / each, 1e-6);
 }
 
-TEST(Training, ClipsEveryWorkersGradientBeforeTheHookSeesIt) {
+TEST(Training, ClipsEveryWorkersGradientBeforeTheStrategySeesIt) {
   TrainingOptions options;
   options.batch = 48;
   options.steps = 3;
@@ -307,8 +309,8 @@ TEST(Training, ReportsAndDropsTheIncompleteBatch) {
   std::vector<std::int64_t> epochs;
   std::vector<bool> evaluated;
   std::vector<double> rates;
-  GradientHook hook;
-  const auto accuracy = trainer.value().run(hook, [&](const StepReport& report) {
+  SingleProcess strategy;
+  const auto accuracy = trainer.value().run(strategy, [&](const StepReport& report) {
     steps.push_back(report.step);
     epochs.push_back(report.epoch);
     evaluated.push_back(report.accuracy.has_value());
@@ -327,8 +329,8 @@ TEST(Training, FirstLossOfAFreshModelIsNearLogTen) {
   TrainingOptions options;
   options.batch = 1000;
   options.steps = 1;
-  GradientHook hook;
-  EXPECT_NEAR(train(mlp(), options, hook).losses[0], std::log(10.0), 0.1);
+  SingleProcess strategy;
+  EXPECT_NEAR(train(mlp(), options, strategy).losses[0], std::log(10.0), 0.1);
 }
 
 TEST(Training, ZeroStepsKeepTheInitialParameters) {
@@ -338,8 +340,8 @@ TEST(Training, ZeroStepsKeepTheInitialParameters) {
   auto trainer = Trainer::create(mlp(), digits(), options);
   ASSERT_TRUE(trainer.has_value()) << trainer.error().message();
   const std::uint64_t before = trainer.value().parameter_hash().value();
-  GradientHook hook;
-  EXPECT_TRUE(trainer.value().run(hook, nullptr).has_value());
+  SingleProcess strategy;
+  EXPECT_TRUE(trainer.value().run(strategy, nullptr).has_value());
   EXPECT_EQ(trainer.value().parameter_hash().value(), before);
   options.seed = 1;
   EXPECT_NE(Trainer::create(mlp(), digits(), options).value().parameter_hash().value(), before);
@@ -355,22 +357,22 @@ TEST(Training, LearnsTheDigits) {
   options.seed = 1;
   options.schedule.changes = {{0.6, 0.1}};
   const auto model = make_model<float>({"mlp", {128, 64}}, digits().shape(), 10);
-  GradientHook hook;
-  EXPECT_GT(train(model.value(), options, hook).accuracy, 0.89);
+  SingleProcess strategy;
+  EXPECT_GT(train(model.value(), options, strategy).accuracy, 0.89);
   options.steps = 200;
   options.lr = 0.05;
-  EXPECT_GT(train(cnn(), options, hook).accuracy, 0.89);
+  EXPECT_GT(train(cnn(), options, strategy).accuracy, 0.89);
 }
 
-TEST(Training, ErrorsOfTheHookEndTheRun) {
-  struct Failing : GradientHook {
+TEST(Training, ErrorsOfTheStrategyEndTheRun) {
+  struct Failing : OwnStrategy {
     Status on_gradient(int index, TensorView /*grad*/, const Stream& /*stream*/) override {
       return index == 2 ? Status(Code::kPeerLost, "rank 3 lost") : Status();
     }
-  } hook;
+  } strategy;
   TrainingOptions options;
   auto trainer = Trainer::create(mlp(), digits(), options);
-  const auto ran = trainer.value().run(hook, nullptr);
+  const auto ran = trainer.value().run(strategy, nullptr);
   ASSERT_FALSE(ran.has_value());
   EXPECT_EQ(ran.error().code(), Code::kPeerLost);
 }

@@ -221,7 +221,7 @@ Status Demo::decode() {
   return {};
 }
 
-Status Demo::before_optimizer_step(const Stream&) {
+Status Demo::finish(const Stream&) {
   const auto start = Clock::now();
   sent_.resize(payload_bytes_);  // at the first step: a dry run has none
   received_.resize(payload_bytes_ * static_cast<std::size_t>(communicator().size()));
@@ -253,7 +253,7 @@ Status Demo::before_optimizer_step(const Stream&) {
   return exact().count_step();
 }
 
-Status Demo::step(std::span<float> x, std::span<const float> g, double lr) {
+Status Demo::make_step(std::span<float> x, std::span<const float> g, double lr) {
   const auto rate = static_cast<float>(lr);
   for (int t = 0; t < tensors(); ++t) {
     const float decay = decay_of(t);

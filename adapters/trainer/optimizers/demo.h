@@ -38,8 +38,8 @@ class Demo final : public Method {
   static Result<std::unique_ptr<Method>> create(Parts parts);
 
   Status before_step(double learning_rate) override;
-  Status before_optimizer_step(const Stream& stream) override;
-  Status step(std::span<float> x, std::span<const float> g, double lr) override;
+  Status finish(const Stream& stream) override;
+  Status make_step(std::span<float> x, std::span<const float> g, double lr) override;
   AggregateStats stats() const override;
 
  protected:

@@ -20,7 +20,7 @@ Result<std::unique_ptr<Method>> DiLoCo::create(Parts parts) {
   return std::unique_ptr<Method>(std::move(own));
 }
 
-Status DiLoCo::step(std::span<float> x, std::span<const float> g, double lr) {
+Status DiLoCo::make_step(std::span<float> x, std::span<const float> g, double lr) {
   const std::span<float> shared = shared_[0];
   if (!has_shared_) {
     std::copy(x.begin(), x.end(), shared.begin());
@@ -43,9 +43,7 @@ Status DiLoCo::outer_step(std::span<float> x) {
   return exact().count_step();
 }
 
-Status DiLoCo::settle(std::span<float> parameters) {
-  return since_ == 0 ? Status() : outer_step(parameters);
-}
+Status DiLoCo::settle_at(std::span<float> x) { return since_ == 0 ? Status() : outer_step(x); }
 
 std::vector<Method::Kept> DiLoCo::kept() {
   std::vector<Kept> entries;

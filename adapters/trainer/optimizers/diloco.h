@@ -27,8 +27,8 @@ class DiLoCo final : public Method {
 
   bool replicas_equal() const override { return since_ == 0; }
   bool meets() const override { return since_ + 1 >= options().inner_steps; }
-  Status step(std::span<float> x, std::span<const float> g, double lr) override;
-  Status settle(std::span<float> parameters) override;
+  Status make_step(std::span<float> x, std::span<const float> g, double lr) override;
+  Status settle_at(std::span<float> x) override;
 
  protected:
   std::vector<Kept> kept() override;

@@ -94,6 +94,7 @@ Method::Method(Parts parts)
       options_(std::move(parts.options)),
       slices_(std::move(parts.slices)),
       tensors_(std::move(parts.gradients)),
+      parameters_(parts.parameters),
       exact_(std::move(parts.exact)) {
   if (!tensors_.empty()) {
     gradients_ = {reinterpret_cast<float*>(tensors_[0].tensor.data()),
@@ -101,7 +102,13 @@ Method::Method(Parts parts)
   }
 }
 
-Result<bool> Method::skip_step(bool overflow) { return exact_->skip_step(overflow); }
+// Momenta and updates are exchanged, which nobody but the method can step from.
+Demands Method::demands_of(const MethodOptions& options) {
+  Demands demands = DataParallelStrategy::demands_of(options.parallel);
+  demands.own_optimizer = true;
+  demands.tells_arrival = false;
+  return demands;
+}
 
 AggregateStats Method::stats() const {
   AggregateStats all = exact_->stats();
@@ -219,9 +226,13 @@ Result<std::unique_ptr<Method>> make_method(Communicator& communicator, const Re
   }
   DataParallelOptions exact = options.parallel;
   exact.aggregator.compressor = "none";
-  Method::Parts parts{&communicator, options, whole_slices(table), gradients, nullptr};
-  GW_ASSIGN(parts.exact, DataParallelHook::create(communicator, registry, exact,
-                                                  std::move(parameters), gradients));
+  Method::Parts parts{&communicator, options, whole_slices(table), {}, gradients, nullptr};
+  if (!parameters.empty()) {
+    parts.parameters = {reinterpret_cast<float*>(parameters[0].tensor.data()),
+                        static_cast<std::size_t>(slice_elems(parts.slices))};
+  }
+  GW_ASSIGN(parts.exact, DataParallelStrategy::create(communicator, registry, exact,
+                                                      std::move(parameters), gradients));
   if (options.name == "onebit_adam") return OnebitAdam::create(std::move(parts));
   if (options.name == "zero_one_adam") return ZeroOneAdam::create(std::move(parts));
   if (options.name == "onebit_lamb") return OnebitLamb::create(std::move(parts));

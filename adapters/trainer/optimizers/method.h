@@ -1,5 +1,5 @@
 // Methods that compress at the optimizer: what travels is a momentum or an update, not a gradient,
-// so one object is both the hook that exchanges and the optimizer that steps.
+// so one object is both the exchange and the keeper that steps.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "adapters/trainer/data_parallel.h"
-#include "adapters/trainer/replica_hook.h"
+#include "adapters/trainer/distributed_strategy.h"
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
 #include "trainer/memory/memory_arena.h"
@@ -47,29 +47,34 @@ struct MethodOptions {
 // The names of MethodOptions::name.
 const std::vector<std::string>& method_names();
 
-// Calls as of the trainer's hook and optimizer. step() is given the trainer's parameters, and the
-// gradients that this was made with.
-class Method : public ReplicaHook, public Optimizer {
+class Method : public DistributedStrategy, public GradientExchange, public ParameterKeeper {
  public:
   // What exchanges and steps work on; all of it lent for the method's life.
   struct Parts {
     Communicator* communicator = nullptr;
     MethodOptions options;
     SliceTable slices;
+    std::span<float> parameters;  // the trainer's, in order of registration without gaps
     std::vector<NamedTensor> gradients;
-    std::unique_ptr<DataParallelHook> exact;  // gradients as they are
+    std::unique_ptr<DataParallelStrategy> exact;  // gradients as they are
   };
-  Optimizer* optimizer() final { return this; }
+  static Demands demands_of(const MethodOptions& options);
+
+  Demands demands() const final { return demands_of(options_); }
+  GradientExchange& exchange() final { return *this; }
+  ParameterKeeper& keeper() final { return *this; }
+  Consensus& consensus() final { return exact_->consensus(); }
   Status start(ReplicaStart how) override { return exact_->start(how); }
   Status check_replicas(const std::string& when) override { return exact_->check_replicas(when); }
   void heed(Interruption* interruption) override { exact_->heed(interruption); }
-  Status average(std::span<double> values) override { return exact_->average(values); }
-  Status start_average(std::span<double> values) override { return exact_->start_average(values); }
-  Status finish_average() override { return exact_->finish_average(); }
-  // The largest of all ranks' flags; whatever is kept stays as it was.
-  Result<bool> skip_step(bool overflow) override;
   AggregateStats stats() const override;
   std::vector<std::string> warnings() const override;
+  Status step(double learning_rate) final {
+    return make_step(parameters_, gradients_, learning_rate);
+  }
+  Status settle() final { return settle_at(parameters_); }
+  // That were made.
+  std::int64_t steps() const { return steps_; }
 
   // All that the method keeps: replicated tensors, those of this rank alone, "<name>.counters", and
   // of every exchange its aggregator's, behind "<exchange>/". Empty unless replicas_equal() and
@@ -84,6 +89,12 @@ class Method : public ReplicaHook, public Optimizer {
 
  protected:
   explicit Method(Parts parts);
+
+  // x: the parameters, which are stepped; g: the gradients, as the exchange left them.
+  virtual Status make_step(std::span<float> x, std::span<const float> g, double lr) = 0;
+  // As ParameterKeeper::settle().
+  virtual Status settle_at(std::span<float> /*x*/) { return {}; }
+  void set_steps(std::int64_t steps) { steps_ = steps; }
 
   struct Kept {
     NamedTensor named;
@@ -102,7 +113,7 @@ class Method : public ReplicaHook, public Optimizer {
 
   const MethodOptions& options() const { return options_; }
   Communicator& communicator() { return *communicator_; }
-  DataParallelHook& exact() { return *exact_; }
+  DataParallelStrategy& exact() { return *exact_; }
   const SliceTable& slices() const { return slices_; }
   std::int64_t elems() const { return slice_elems(slices_); }
   int tensors() const { return static_cast<int>(slices_.size()); }
@@ -132,12 +143,14 @@ class Method : public ReplicaHook, public Optimizer {
   MethodOptions options_;
   SliceTable slices_;
   std::vector<NamedTensor> tensors_;
+  std::span<float> parameters_;
   std::span<float> gradients_;
-  std::unique_ptr<DataParallelHook> exact_;
+  std::int64_t steps_ = 0;
+  std::unique_ptr<DataParallelStrategy> exact_;
   std::vector<std::pair<std::string, std::unique_ptr<Aggregator>>> exchanges_;
 };
 
-// Collective. `parameters` and `gradients` as of DataParallelHook::create(); `table` is the
+// Collective. `parameters` and `gradients` as of DataParallelStrategy::create(); `table` is the
 // model's. kInvalidArgument names the option, the value seen and the value wanted.
 Result<std::unique_ptr<Method>> make_method(Communicator& communicator, const Registry& registry,
                                             const MethodOptions& options,

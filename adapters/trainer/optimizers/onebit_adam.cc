@@ -22,11 +22,11 @@ Result<std::unique_ptr<Method>> OnebitAdam::create(Parts parts) {
 }
 
 Status OnebitAdam::before_step(double learning_rate) {
-  return dense() ? exact().before_step(learning_rate) : Status();
+  return dense() ? exact().exchange().before_step(learning_rate) : Status();
 }
 
 Status OnebitAdam::on_gradient(int index, TensorView grad, const Stream& stream) {
-  if (dense()) return exact().on_gradient(index, grad, stream);
+  if (dense()) return exact().exchange().on_gradient(index, grad, stream);
   const AdamFactors f(options().optimizer, steps());
   const std::span<float> g = gradient(index);
   const std::span<const float> m = part(moments_[0], index);
@@ -37,8 +37,8 @@ Status OnebitAdam::on_gradient(int index, TensorView grad, const Stream& stream)
   return momenta_->ready(index, stream);
 }
 
-Status OnebitAdam::before_optimizer_step(const Stream& stream) {
-  if (dense()) return exact().before_optimizer_step(stream);
+Status OnebitAdam::finish(const Stream& stream) {
+  if (dense()) return exact().exchange().finish(stream);
   GW_TRY(momenta_->finish(stream));
   return exact().count_step();
 }
@@ -49,7 +49,7 @@ void OnebitAdam::freeze_variance() {
   for (float& value : v) value *= last.correct2;
 }
 
-Status OnebitAdam::step(std::span<float> x, std::span<const float> g, double lr) {
+Status OnebitAdam::make_step(std::span<float> x, std::span<const float> g, double lr) {
   const bool learning = dense();
   const AdamFactors f(options().optimizer, steps());
   const auto rate = static_cast<float>(lr);

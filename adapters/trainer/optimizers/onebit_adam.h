@@ -39,8 +39,8 @@ class OnebitAdam final : public Method {
 
   Status before_step(double learning_rate) override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
-  Status before_optimizer_step(const Stream& stream) override;
-  Status step(std::span<float> x, std::span<const float> g, double lr) override;
+  Status finish(const Stream& stream) override;
+  Status make_step(std::span<float> x, std::span<const float> g, double lr) override;
 
  protected:
   std::vector<Kept> kept() override;

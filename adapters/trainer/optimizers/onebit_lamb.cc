@@ -40,11 +40,11 @@ Result<std::unique_ptr<Method>> OnebitLamb::create(Parts parts) {
 }
 
 Status OnebitLamb::before_step(double learning_rate) {
-  return dense() ? exact().before_step(learning_rate) : Status();
+  return dense() ? exact().exchange().before_step(learning_rate) : Status();
 }
 
 Status OnebitLamb::on_gradient(int index, TensorView grad, const Stream& stream) {
-  if (dense()) return exact().on_gradient(index, grad, stream);
+  if (dense()) return exact().exchange().on_gradient(index, grad, stream);
   const AdamFactors f(options().optimizer, steps());
   const std::span<float> g = gradient(index);
   const std::span<const float> m = part(state_[0], index);
@@ -56,8 +56,8 @@ Status OnebitLamb::on_gradient(int index, TensorView grad, const Stream& stream)
   return {};
 }
 
-Status OnebitLamb::before_optimizer_step(const Stream& stream) {
-  if (dense()) return exact().before_optimizer_step(stream);
+Status OnebitLamb::finish(const Stream& stream) {
+  if (dense()) return exact().exchange().finish(stream);
   GW_TRY(exchange_all(*momenta_, 1));
   return exact().count_step();
 }
@@ -139,7 +139,7 @@ void OnebitLamb::freeze() {
   }
 }
 
-Status OnebitLamb::step(std::span<float> x, std::span<const float> g, double lr) {
+Status OnebitLamb::make_step(std::span<float> x, std::span<const float> g, double lr) {
   const bool learning = dense();
   for (int t = 0; t < tensors(); ++t) {
     if (learning) {

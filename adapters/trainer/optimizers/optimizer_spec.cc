@@ -108,7 +108,7 @@ Result<OptimizerChoice> parse_optimizer(std::string_view text) {
   }
   OptimizerChoice choice;
   choice.optimizer = options.optimizer;
-  choice.optimizer.name = is_method ? "hook" : spec.name;
+  choice.optimizer.name = spec.name;
   if (is_method) choice.method = std::move(options);
   return choice;
 }

@@ -23,7 +23,7 @@
 namespace gradwire {
 
 struct OptimizerChoice {
-  OptimizerOptions optimizer;           // its name is "hook" where there is a method
+  OptimizerOptions optimizer;           // its name is the method's where there is one
   std::optional<MethodOptions> method;  // that exchanges and steps; its name, counts and optimizer
 };
 

@@ -35,12 +35,12 @@ ZeroOneAdam::Phase ZeroOneAdam::phase() const {
 
 Status ZeroOneAdam::before_step(double learning_rate) {
   rate_ = static_cast<float>(learning_rate);
-  return phase() == Phase::kLearn ? exact().before_step(learning_rate) : Status();
+  return phase() == Phase::kLearn ? exact().exchange().before_step(learning_rate) : Status();
 }
 
 Status ZeroOneAdam::on_gradient(int index, TensorView grad, const Stream& stream) {
   const Phase now = phase();
-  if (now == Phase::kLearn) return exact().on_gradient(index, grad, stream);
+  if (now == Phase::kLearn) return exact().exchange().on_gradient(index, grad, stream);
   if (now == Phase::kFollow) return signs_->ready(index, stream);
   const AdamFactors f(options().optimizer, steps());
   const std::span<float> g = gradient(index);
@@ -56,9 +56,9 @@ Status ZeroOneAdam::on_gradient(int index, TensorView grad, const Stream& stream
   return updates_->ready(index, stream);
 }
 
-Status ZeroOneAdam::before_optimizer_step(const Stream& stream) {
+Status ZeroOneAdam::finish(const Stream& stream) {
   switch (phase()) {
-    case Phase::kLearn: return exact().before_optimizer_step(stream);
+    case Phase::kLearn: return exact().exchange().finish(stream);
     case Phase::kFollow: GW_TRY(signs_->finish(stream)); break;
     case Phase::kMeet: GW_TRY(updates_->finish(stream)); break;
     case Phase::kAlone: return {};
@@ -138,7 +138,7 @@ void ZeroOneAdam::count(Phase done) {
   }
 }
 
-Status ZeroOneAdam::step(std::span<float> x, std::span<const float> g, double lr) {
+Status ZeroOneAdam::make_step(std::span<float> x, std::span<const float> g, double lr) {
   const Phase now = phase();
   if (now == Phase::kLearn || now == Phase::kFollow) {
     step_together(x, g, lr, now == Phase::kLearn);
@@ -161,12 +161,12 @@ Status ZeroOneAdam::step(std::span<float> x, std::span<const float> g, double lr
   return {};
 }
 
-Status ZeroOneAdam::settle(std::span<float> parameters) {
+Status ZeroOneAdam::settle_at(std::span<float> x) {
   if (since_ == 0) return {};
   const std::span<const float> u = alone_[0];
   std::copy(u.begin(), u.end(), gradients().begin());
   GW_TRY(exchange_all(*updates_, tensors()));
-  step_met(parameters);
+  step_met(x);
   since_ = 0;
   rates_ = 0;
   return {};

@@ -39,10 +39,10 @@ class ZeroOneAdam final : public Method {
   bool meets() const override { return phase() != Phase::kAlone; }
   Status before_step(double learning_rate) override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
-  Status before_optimizer_step(const Stream& stream) override;
-  Status step(std::span<float> x, std::span<const float> g, double lr) override;
+  Status finish(const Stream& stream) override;
+  Status make_step(std::span<float> x, std::span<const float> g, double lr) override;
   // Exchanges what has not been.
-  Status settle(std::span<float> parameters) override;
+  Status settle_at(std::span<float> x) override;
 
  protected:
   std::vector<Kept> kept() override;

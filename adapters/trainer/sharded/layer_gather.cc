@@ -84,6 +84,7 @@ Status LayerGather::await(Lane& lane, std::size_t number) {
 }
 
 Status LayerGather::open(std::size_t layer, Way way) {
+  whole_ = false;
   Lane& now = lane(way);
   if (now.next >= now.openings.size() || now.openings[now.next].layer != layer) {
     return {Code::kInternal, format("layer %zu is opened out of turn", layer)};
@@ -115,10 +116,12 @@ Status LayerGather::end_pass(Lane& lane) {
 }
 
 Status LayerGather::gather_all() {
+  if (whole_) return {};
   for (const LayerTensors& opening : forward_.openings) {
     GW_TRY(open(opening.layer, Way::kForward));
   }
   std::ranges::fill(users_, 0);  // nobody gives them back
+  whole_ = true;
   return end_pass(forward_);
 }
 

@@ -38,8 +38,10 @@ class LayerGather final : public LayerGate {
 
   Status open(std::size_t layer, Way way) override;
   Status close(std::size_t layer, Way way) override;
-  // Collective, between passes: every tensor whole on all ranks, until passes give them back.
+  // Collective, between passes: every tensor whole on all ranks, until the next pass.
   Status gather_all();
+  // Whether they are.
+  bool whole() const { return whole_; }
   // Collective, between passes: visit(index) for every tensor, in some order, while it is whole.
   Status visit(const std::function<Status(int index)>& visit);
 
@@ -71,6 +73,7 @@ class LayerGather final : public LayerGate {
   std::vector<int> users_;  // by tensor: openings that hold it
   Lane forward_;
   Lane back_;
+  bool whole_ = false;
   double waited_seconds_ = 0;
 };
 

@@ -1,14 +1,27 @@
 // Which part of every tensor a rank owns, and where it lies in memory without gaps.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "gradwire/buffer.h"
 #include "gradwire/schedule.h"
+#include "gradwire/tensor.h"
 #include "trainer/optimizer.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {
+
+// Memory of a shard, and elements of it as a tensor where they lie.
+inline std::span<float> shard_floats(Buffer& buffer) {
+  return {reinterpret_cast<float*>(buffer.bytes().data()), buffer.bytes().size() / sizeof(float)};
+}
+inline TensorView shard_view(std::span<float> of_shard, Device device) {
+  return {reinterpret_cast<std::byte*>(of_shard.data()),
+          Shape::vector(static_cast<std::int64_t>(of_shard.size())), DType::kF32, device};
+}
 
 // Rank r owns piece(n, ranks, r) of every tensor of n elements, as the aggregator's sharded forms
 // do: shards differ by one element a tensor at most, and small tensors leave some ranks without.

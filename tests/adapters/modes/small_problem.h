@@ -10,6 +10,7 @@
 #include "base/elements.h"
 #include "tests/trainer/training_problems.h"
 #include "trainer/models.h"
+#include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 
 namespace gradwire::testing {
@@ -41,7 +42,7 @@ inline std::vector<float> accumulated(int workers, std::int64_t steps, double lr
   options.momentum = momentum;
   options.momentum_at = where;
   options.seed = kSeed;
-  GradientHook alone;
+  SingleProcess alone;
   auto trainer = Trainer::create(mlp(), digits(), options);
   EXPECT_TRUE(trainer.has_value());
   EXPECT_TRUE(trainer.value().run(alone, [](const StepReport&) { return Status(); }).has_value());

@@ -59,29 +59,42 @@ inline TrainingCheckpointOptions files_in(const std::string& folder) {
   return options;
 }
 
-// What exchanges gradients: whole ones, or shards.
-inline Result<std::unique_ptr<ReplicaHook>> hook_of(Communicator& world, const RankJob& job,
-                                                    Trainer& trainer) {
+inline ShardedOptions sharded_options(const RankJob& job) {
   ShardedOptions options;
   options.parallel.aggregator.compressor = job.compressor;
   options.parallel.aggregator.algorithm = "canonical";
   options.parallel.aggregator.seed = 3;
   options.parallel.aggregator.bucket_bytes = 4000;  // several of them
   options.parallel.check_every = 1;
-  if (job.stage == 0) {
-    const std::vector<NamedTensor> gradients = trainer.gradients();
-    GW_ASSIGN(auto whole, DataParallelHook::create(world, Registry::builtin(), options.parallel,
-                                                   trainer.parameters(), gradients));
-    return std::unique_ptr<ReplicaHook>(std::move(whole));
-  }
   options.stage = job.stage;
   options.parameters = job.parameters;
   options.optimizer.name = job.optimizer;
   options.offload = job.offload;
   options.offload_chunk = 777;
+  return options;
+}
+
+inline Demands demands_of(const RankJob& job) {
+  const ShardedOptions options = sharded_options(job);
+  const Demands demands = job.stage == 0 ? DataParallelStrategy::demands_of(options.parallel)
+                                         : ShardedStrategy::demands_of(options);
+  return job.measure_every > 0 ? MeasuredGradients::demands_of(demands) : demands;
+}
+
+// What exchanges gradients: whole ones, or shards.
+inline Result<std::unique_ptr<DistributedStrategy>> strategy_of(Communicator& world,
+                                                                const RankJob& job,
+                                                                Trainer& trainer) {
+  const ShardedOptions options = sharded_options(job);
+  if (job.stage == 0) {
+    const std::vector<NamedTensor> gradients = trainer.gradients();
+    GW_ASSIGN(auto whole, DataParallelStrategy::create(world, Registry::builtin(), options.parallel,
+                                                       trainer.parameters(), gradients));
+    return std::unique_ptr<DistributedStrategy>(std::move(whole));
+  }
   GW_ASSIGN(auto shards,
-            ShardedHook::create(world, Registry::builtin(), options, trainer.memory()));
-  return std::unique_ptr<ReplicaHook>(std::move(shards));
+            ShardedStrategy::create(world, Registry::builtin(), options, trainer.memory()));
+  return std::unique_ptr<DistributedStrategy>(std::move(shards));
 }
 
 inline Status train_rank(Communicator& world, const SmallProblem& problem, const RankJob& job,
@@ -104,30 +117,25 @@ inline Status train_rank(Communicator& world, const SmallProblem& problem, const
   options.clip = job.clip;
   options.offload = job.offload;
   options.offload_chunk = 777;
-  if (job.stage > 0) {
-    options.optimizer.name = "hook";
-    options.hook_clips = true;
-    options.gated_parameters = job.stage == 3;
-    options.passing_gradients = job.stage >= 2;
-  }
   if (device.space == MemorySpace::kCuda) options.places.device = MemoryArena(stream.stream());
   const MemoryPlaces places = options.places;
-  GW_ASSIGN(Trainer trainer, Trainer::create(problem.model, problem.data, options));
-  GW_ASSIGN(const auto hook, hook_of(world, job, trainer));
+  GW_ASSIGN(Trainer trainer,
+            Trainer::create(problem.model, problem.data, options, demands_of(job)));
+  GW_ASSIGN(const auto strategy, strategy_of(world, job, trainer));
   if (!job.resume_from.empty()) {
-    TrainingCheckpoint old(world, trainer, *hook, files_in(job.resume_from));
+    TrainingCheckpoint old(world, trainer, *strategy, files_in(job.resume_from));
     GW_ASSIGN(const auto from, old.resume());
     EXPECT_TRUE(from.has_value() && from->step == kHalf);
   }
-  GW_TRY(hook->start(ReplicaStart::kCompare));
-  TrainingCheckpoint checkpoint(world, trainer, *hook, files_in(job.save_to));
+  GW_TRY(strategy->start(ReplicaStart::kCompare));
+  TrainingCheckpoint checkpoint(world, trainer, *strategy, files_in(job.save_to));
   std::unique_ptr<MeasuredGradients> measured;
   if (job.measure_every > 0) {
-    GW_ASSIGN(measured, MeasuredGradients::create(dynamic_cast<DataParallelHook&>(*hook), world,
-                                                  job.measure_every, trainer.gradients()));
+    GW_ASSIGN(measured, MeasuredGradients::create(dynamic_cast<DataParallelStrategy&>(*strategy),
+                                                  world, job.measure_every, trainer.gradients()));
   }
   GW_TRY(trainer
-             .run(measured ? static_cast<GradientHook&>(*measured) : *hook,
+             .run(measured ? static_cast<Strategy&>(*measured) : *strategy,
                   [&](const StepReport& report) {
                     outcome.losses.push_back(report.loss);
                     if (measured && measured->errors())
@@ -138,8 +146,8 @@ inline Status train_rank(Communicator& world, const SmallProblem& problem, const
              .error());
   outcome.device = places.device.use();
   outcome.host = places.host.use();
-  GW_TRY(hook->gather_parameters());
-  GW_TRY(hook->check_replicas("at the end"));
+  GW_TRY(strategy->keeper().gather());
+  GW_TRY(strategy->check_replicas("at the end"));
   outcome.parameters = contents(trainer.parameters());
   outcome.buffers = contents(trainer.buffers());
   return {};

@@ -1,4 +1,4 @@
-// A hook under which every rank holds the whole model: what a program asks of it beside training.
+// A strategy of several ranks: what a program asks of it beside training.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,7 @@
 #include "adapters/trainer/interruption.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/status.h"
-#include "trainer/checkpoint/tensor_file.h"
-#include "trainer/hooks.h"
+#include "trainer/strategy/strategy.h"
 
 namespace gradwire {
 
@@ -27,7 +26,7 @@ struct GradientPart {
   ConstTensorView values;
 };
 
-class ReplicaHook : public GradientHook {
+class DistributedStrategy : public Strategy {
  public:
   // Collective, once, before the first step.
   virtual Status start(ReplicaStart how) = 0;
@@ -37,21 +36,11 @@ class ReplicaHook : public GradientHook {
   virtual void heed(Interruption* interruption) = 0;
   // Whether they are meant to be equal now: between their exchanges some methods let them differ.
   virtual bool replicas_equal() const { return true; }
-  // Collective, between steps: on return the trainer's memory holds all parameters on every rank,
-  // until the next pass. For hooks under which it does not all the time.
-  virtual Status gather_parameters() { return {}; }
-  // Collective, between steps: for such hooks, what this rank has of the parameters as passes see
-  // them; all ranks' together are everything. Views are valid until the next call of the hook.
-  virtual Result<std::optional<std::vector<TensorPart>>> own_parameters() {
-    return std::optional<std::vector<TensorPart>>();
-  }
-  Result<bool> arrived(int /*index*/, bool /*wait*/) override {
-    return Status(Code::kUnsupported, "no main gradients with this optimizer or stage of sharding");
-  }
   // What averages the gradients themselves; null where ranks exchange something else.
   virtual Aggregator* gradient_averages() { return nullptr; }
-  // After before_optimizer_step(), where a rank has a part of each average alone: that of gradient
-  // `index`, on the gradients' device; valid until the step. nullopt: the gradient is its average.
+  // After GradientExchange::finish(), where a rank has a part of each average alone: that of
+  // gradient `index`, on the gradients' device; valid until the step. nullopt: the gradient is its
+  // average.
   virtual std::optional<GradientPart> average_part(int /*index*/) { return std::nullopt; }
   // Of all exchanges that stood for the gradients', on this rank, since construction.
   virtual AggregateStats stats() const = 0;

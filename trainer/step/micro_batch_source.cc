@@ -1,0 +1,71 @@
+#include "trainer/step/micro_batch_source.h"
+
+#include <functional>
+#include <span>
+
+namespace gradwire {
+
+MicroBatchSource::MicroBatchSource(const Model<float>& model, const DataSet& data,
+                                   const TrainingOptions& options, const ParameterStore& parameters,
+                                   GradientFold& fold)
+    : parameters_(parameters),
+      fold_(fold),
+      batch_(options.batch),
+      steps_per_epoch_(data.epoch_samples() / options.batch),
+      rank_(options.rank),
+      ranks_(options.ranks),
+      accumulate_(options.accumulate),
+      seed_(options.seed),
+      order_(data.order(options.seed, options.shuffle)) {
+  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+    const int end = model.parameters_of(layer).second;
+    layer_ends_.resize(static_cast<std::size_t>(end), end);
+  }
+}
+
+Result<std::unique_ptr<MicroBatchSource>> MicroBatchSource::create(const Model<float>& model,
+                                                                   const DataSet& data,
+                                                                   const TrainingOptions& options,
+                                                                   const ParameterStore& parameters,
+                                                                   GradientFold& fold) {
+  std::unique_ptr<MicroBatchSource> made(
+      new MicroBatchSource(model, data, options, parameters, fold));
+  GW_ASSIGN(made->pass_,
+            BatchPass::create(model, data, options.batch / options.ranks / options.accumulate,
+                              {options.recompute, options.places.device}));
+  return made;
+}
+
+// Forward and backward of one micro-batch; returns its mean loss.
+Result<double> MicroBatchSource::run_one(const MicroBatch& batch, int micro, const Ready& ready) {
+  const bool last = micro + 1 == accumulate_;
+  auto done = [&](int index) {
+    GW_TRY(fold_.ready(index, micro));
+    if (!last || fold_.needs_whole()) return Status();
+    return ready(index, layer_ends_[static_cast<std::size_t>(index)]);
+  };
+  // One reference to capture: std::function then needs no memory of its own.
+  GW_ASSIGN(const double loss,
+            pass_.run(parameters_.values(), batch, fold_.fresh(micro), std::ref(done), gate_));
+  GW_TRY(fold_.micro_batch_done(micro, batch.loss_scale));
+  return loss;
+}
+
+Result<double> MicroBatchSource::run(const StepPlace& place, const Ready& ready) {
+  const std::span<const std::uint32_t> order = order_.epoch(place.epoch);
+  const int workers = ranks_ * accumulate_;
+  double loss = 0;
+  for (int micro = 0; micro < accumulate_; ++micro) {
+    const int worker = rank_ * accumulate_ + micro;
+    const MicroBatch batch{
+        micro_batch(order, batch_, place.step % steps_per_epoch_, worker, workers),
+        place.loss_scale,
+        {PassMode::kTrain, seed_, static_cast<std::uint64_t>(place.step),
+         batch_ / workers * worker}};
+    GW_ASSIGN(const double mean, run_one(batch, micro, ready));
+    loss += mean;
+  }
+  return loss / accumulate_;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,217 @@
+#include "trainer/step/update.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+namespace gradwire {
+namespace {
+
+// Adds its own life to a sum of seconds.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& seconds) : seconds_(seconds) {}
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  double& seconds_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+// The trainer's own: momentum belongs to the workers where it is theirs.
+OptimizerOptions own_optimizer(const TrainingOptions& options) {
+  OptimizerOptions own = options.optimizer;
+  own.momentum = options.momentum_at == MomentumAt::kServer ? options.momentum : 0;
+  return own;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Update>> Update::create(const Model<float>& model,
+                                               const TrainingOptions& options,
+                                               const Demands& demands, ParameterStore& parameters,
+                                               GradientFold& fold) {
+  std::unique_ptr<Update> made(new Update(model, options, demands, parameters, fold));
+  const MemoryPlaces& places = options.places;
+  const bool away = !demands.own_optimizer && options.offload != Offload::kNone;
+  if (!demands.own_optimizer) {
+    GW_ASSIGN(made->optimizer_, make_optimizer(own_optimizer(options), whole_slices(made->table_),
+                                               nullptr, away ? places.host : places.device));
+  }
+  if (away || !fold.keeps_sums()) {
+    GW_ASSIGN(made->chunked_,
+              ChunkedStep::create(away ? places.host : places.device,
+                                  away ? MemoryClass::kOther : MemoryClass::kWorkspace,
+                                  away ? places.link : nullptr, options.offload_chunk,
+                                  parameter_elems(made->table_)));
+  }
+  return made;
+}
+
+void Update::start(std::int64_t step) {
+  step_ = step;
+  exchange_seconds_ = 0;
+  next_arrival_ = static_cast<int>(table_.size()) - 1;
+  in_flight_ = 0;
+  lane_works_ = false;
+}
+
+bool Update::overlaps() const {
+  return optimizer_ != nullptr && options_.offload != Offload::kNone && options_.offload_overlap &&
+         options_.clip == 0 && demands_.tells_arrival;
+}
+
+Status Update::begin(double learning_rate) {
+  learning_rate_ = learning_rate;
+  {
+    const Stopwatch timed(exchange_seconds_);
+    GW_TRY(strategy_->exchange().before_step(learning_rate));
+  }
+  lane_works_ = overlaps();
+  if (!lane_works_) return {};
+  GW_TRY(optimizer_->begin_step(learning_rate));
+  if (!lane_) lane_ = std::make_unique<StepLane>();
+  lane_->begin(parameters_.master().size(), chunked_->chunk(),
+               [this](std::size_t first, std::size_t count) {
+                 const TimedSpan span(told_, TrainerSpan::Kind::kUpdate, step_);
+                 return chunked_->part(*optimizer_, parameters_.master(), gradient_source(), first,
+                                       count, updated_parameters());
+               });
+  return {};
+}
+
+Status Update::give(int index, int unread) {
+  unread_ = unread;
+  {
+    const Stopwatch timed(exchange_seconds_);
+    GW_TRY(strategy_->exchange().on_gradient(index, fold_.view(index), fold_.stream()));
+  }
+  if (fold_.keeps_sums() && !lane_works_) return {};
+  in_flight_ += static_cast<std::int64_t>(fold_.gradient(index).size_bytes());
+  return take_arrived();
+}
+
+Status Update::give_all() {
+  for (auto index = static_cast<int>(table_.size()); index-- > 0;) {
+    if (!fold_.keeps_sums()) GW_TRY(fold_.bring(index));
+    GW_TRY(give(index, 0));
+  }
+  return {};
+}
+
+// Where too many gradients that are to be stored wait for the exchange, so does this.
+Result<bool> Update::has_arrived() {
+  GradientExchange& exchange = strategy_->exchange();
+  const bool wait = !fold_.keeps_sums() && in_flight_ > demands_.bytes_in_flight;
+  if (!wait) return exchange.arrived(next_arrival_, false);
+  const TimedSpan span(told_, TrainerSpan::Kind::kWait, step_);
+  const Stopwatch timed(exchange_seconds_);
+  return exchange.arrived(next_arrival_, true);
+}
+
+// Gradients that the exchange is done with become 16 bits, or the lane's, in the order in which
+// they were given.
+Status Update::take_arrived() {
+  while (in_flight_ > 0) {
+    GW_ASSIGN(const bool there, has_arrived());
+    if (!there) break;
+    GW_TRY(take_next());
+  }
+  release();
+  return {};
+}
+
+// After backward: the lane goes on with what has arrived while the rest is on its way.
+Status Update::take_all() {
+  const TimedSpan span(told_, TrainerSpan::Kind::kWait, step_);
+  const Stopwatch timed(exchange_seconds_);
+  unread_ = 0;
+  while (lane_works_ && in_flight_ > 0) {
+    GW_ASSIGN(const bool there, strategy_->exchange().arrived(next_arrival_, true));
+    if (!there) break;
+    GW_TRY(take_next());
+    release();
+  }
+  GW_TRY(strategy_->exchange().finish(fold_.stream()));
+  while (in_flight_ > 0) GW_TRY(take_next());
+  return {};
+}
+
+Status Update::take_next() {
+  in_flight_ -= static_cast<std::int64_t>(fold_.gradient(next_arrival_).size_bytes());
+  if (!fold_.keeps_sums()) GW_TRY(fold_.put_away(next_arrival_));
+  --next_arrival_;
+  return {};
+}
+
+// Parameters whose gradient has arrived, and which no layer reads any more, are the lane's.
+void Update::release() {
+  if (!lane_works_) return;
+  const auto first = static_cast<std::size_t>(std::max(next_arrival_ + 1, unread_));
+  if (first < table_.size()) lane_->release(static_cast<std::size_t>(table_[first].offset));
+}
+
+Result<double> Update::finish() {
+  GW_TRY(take_all());
+  double length = 0;
+  if (options_.clip > 0) {
+    GW_ASSIGN(length, clip());
+  }
+  const TimedSpan span(told_, TrainerSpan::Kind::kOptimizer, step_);
+  GW_TRY(step());
+  return length;
+}
+
+Status Update::step() {
+  if (lane_works_) return lane_->finish();
+  if (optimizer_ != nullptr && chunked_) {
+    return chunked_->run(*optimizer_, parameters_.master(), gradient_source(), learning_rate_,
+                         updated_parameters());
+  }
+  parameters_.master_changed();
+  if (optimizer_ == nullptr) return strategy_->keeper().step(learning_rate_);
+  return optimizer_->step(parameters_.master(), fold_.gradients(), learning_rate_);
+}
+
+// What is stored in 16 bits is shortened where it is read.
+Result<double> Update::clip() {
+  if (demands_.clips) return strategy_->keeper().clip(options_.clip);
+  GW_ASSIGN(double length, fold_.norm());
+  Consensus& consensus = strategy_->consensus();
+  if (consensus.ranks(Scope::kModel) > 1) {  // the others have the rest of the gradient
+    double squares = length * length;
+    GW_TRY(consensus.sum(std::span(&squares, 1), Scope::kModel));
+    length = std::sqrt(squares);
+  }
+  GW_TRY(fold_.shorten(length, options_.clip));
+  return length;
+}
+
+ChunkedStep::Source Update::gradient_source() {
+  if (fold_.keeps_sums()) return ChunkedStep::from(fold_.gradients(), options_.places.device);
+  return {
+      [this](std::size_t first, std::span<float> part) { return fold_.stored().read(first, part); },
+      sizeof(std::uint16_t)};
+}
+
+ChunkedStep::Updated Update::updated_parameters() {
+  return [this](std::size_t first, std::span<const float> part) {
+    return parameters_.store(part, first);
+  };
+}
+
+void Update::stop() {
+  if (lane_) lane_->stop();
+}
+
+Status Update::settle() {
+  if (optimizer_ != nullptr) return {};
+  parameters_.master_changed();
+  return strategy_->keeper().settle();
+}
+
+}  // namespace gradwire

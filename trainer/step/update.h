@@ -1,0 +1,100 @@
+// What makes a step of gradients: they go to the exchange, come back, are clipped, and step the
+// parameters, on a thread of its own where that can be done while the rest is on its way.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "gradwire/status.h"
+#include "trainer/gradient_fold.h"
+#include "trainer/model.h"
+#include "trainer/optimizer.h"
+#include "trainer/optimizers/chunked_step.h"
+#include "trainer/optimizers/step_lane.h"
+#include "trainer/spans.h"
+#include "trainer/step/parameter_store.h"
+#include "trainer/strategy/strategy.h"
+#include "trainer/training_options.h"
+
+namespace gradwire {
+
+//   a step:  start(), begin(), give() per parameter, finish()      or  start() alone
+// From the thread that trains.
+class Update {
+ public:
+  // All are borrowed. Memory is taken here.
+  static Result<std::unique_ptr<Update>> create(const Model<float>& model,
+                                                const TrainingOptions& options,
+                                                const Demands& demands, ParameterStore& parameters,
+                                                GradientFold& fold);
+
+  // Who exchanges gradients from now on, and has demands as create() was told; borrowed.
+  void work_with(Strategy& strategy) { strategy_ = &strategy; }
+  // Told of its pieces; null: nobody is.
+  void tell(const OnTrainerSpan* told) { told_ = told; }
+
+  // Of step `step` over the data nothing is known yet.
+  void start(std::int64_t step);
+  // The step will be made: what it needs to know of all gradients is known.
+  Status begin(double learning_rate);
+  // The fold's gradient `index` is this rank's of the step; from the last parameter down to the
+  // first. Parameters from `unread` on are read no more in this step.
+  Status give(int index, int unread);
+  // All of them, where the fold needed whole ones.
+  Status give_all();
+  // The exchange's last word, clipping, and the optimizer's step; returns the norm of the gradient
+  // before it was clipped, 0 where it is not to be.
+  Result<double> finish();
+  // After an error: on return nothing touches parameters or gradients.
+  void stop();
+  // After the last step: ParameterKeeper::settle().
+  Status settle();
+
+  // Spent in the exchange's calls since start().
+  double exchange_seconds() const { return exchange_seconds_; }
+  // null: the strategy's keeper makes steps.
+  Optimizer* optimizer() const { return optimizer_.get(); }
+
+ private:
+  Update(const Model<float>& model, const TrainingOptions& options, const Demands& demands,
+         ParameterStore& parameters, GradientFold& fold)
+      : table_(model.parameters()),
+        options_(options),
+        demands_(demands),
+        parameters_(parameters),
+        fold_(fold) {}
+  bool overlaps() const;
+  Result<bool> has_arrived();
+  Status take_arrived();
+  Status take_all();
+  Status take_next();
+  void release();
+  Status step();
+  Result<double> clip();
+  ChunkedStep::Source gradient_source();
+  ChunkedStep::Updated updated_parameters();
+
+  const ParameterTable& table_;
+  const TrainingOptions options_;
+  const Demands demands_;
+  ParameterStore& parameters_;
+  GradientFold& fold_;
+  Strategy* strategy_ = nullptr;
+  const OnTrainerSpan* told_ = nullptr;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::optional<ChunkedStep> chunked_;  // with an offload, or without main gradients
+  std::int64_t step_ = 0;
+  double learning_rate_ = 0;
+  double exchange_seconds_ = 0;
+  // Where gradients are asked for before the exchange's last word: of those that were given, from
+  // the last parameter down, the next one that is not known to have arrived, and the bytes of all
+  // that are not.
+  int next_arrival_ = 0;
+  std::int64_t in_flight_ = 0;
+  bool lane_works_ = false;         // this step is the lane's
+  int unread_ = 0;                  // parameters from here on are read no more in this step
+  std::unique_ptr<StepLane> lane_;  // last: it works on the above
+};
+
+}  // namespace gradwire

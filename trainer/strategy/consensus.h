@@ -1,0 +1,34 @@
+// A few numbers that ranks must know of one another.
+#pragma once
+
+#include <span>
+
+#include "gradwire/status.h"
+#include "trainer/strategy/scope.h"
+
+namespace gradwire {
+
+// Never compressed, and equal on all ranks of the scope. The defaults are of a single process. All
+// calls come from the thread that trains, in the same order on all ranks of their scope; an error
+// ends the training with that error.
+class Consensus {
+ public:
+  virtual ~Consensus() = default;
+
+  // How many ranks the scope has, this one among them.
+  virtual int ranks(Scope /*scope*/) const { return 1; }
+
+  // In place, over the scope's ranks, in double.
+  virtual Status mean(std::span<double> /*values*/, Scope /*scope*/) { return {}; }
+  virtual Status sum(std::span<double> /*values*/, Scope /*scope*/) { return {}; }
+  // True where one of the scope's ranks says so.
+  virtual Result<bool> any(bool mine, Scope /*scope*/) { return mine; }
+
+  // Starts a mean: `values` are lent until finish_mean(), which waits, has returned. At most one at
+  // a time; other calls may come in between. By default all of it is done at once.
+  virtual Status start_mean(std::span<double> values, Scope scope) { return mean(values, scope); }
+  // Does nothing where nothing was started.
+  virtual Status finish_mean() { return {}; }
+};
+
+}  // namespace gradwire

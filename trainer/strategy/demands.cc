@@ -1,0 +1,37 @@
+#include "trainer/strategy/demands.h"
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+struct YesOrNo {
+  const char* name;
+  bool Demands::*value;
+};
+
+constexpr YesOrNo kYesOrNo[] = {{"an own optimizer", &Demands::own_optimizer},
+                                {"gradients that it clips", &Demands::clips},
+                                {"parameters layer by layer", &Demands::layer_by_layer},
+                                {"gradients tensor by tensor", &Demands::gradients_pass},
+                                {"word of arrived gradients", &Demands::tells_arrival}};
+
+}  // namespace
+
+Status check_demands(const Demands& made_for, const Demands& seen) {
+  for (const YesOrNo& demand : kYesOrNo) {
+    const bool wanted = made_for.*demand.value;
+    if (seen.*demand.value == wanted) continue;
+    return {Code::kInvalidArgument,
+            format("the strategy demands %s: %s (expected %s, as the trainer was made for)",
+                   demand.name, wanted ? "no" : "yes", wanted ? "yes" : "no")};
+  }
+  if (seen.bytes_in_flight == made_for.bytes_in_flight) return {};
+  return {Code::kInvalidArgument,
+          format("the strategy demands gradients in flight: %lld bytes (expected %lld, as the "
+                 "trainer was made for)",
+                 static_cast<long long>(seen.bytes_in_flight),
+                 static_cast<long long>(made_for.bytes_in_flight))};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,37 @@
+// What a strategy needs of the trainer under it.
+#pragma once
+
+#include <cstdint>
+
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+// Said once, before the trainer allocates anything, and the same for the strategy's life.
+struct Demands {
+  // ParameterKeeper::step() makes the step: the trainer has no optimizer.
+  bool own_optimizer = false;
+  // It steps from gradients that ParameterKeeper::clip() can make shorter. Of an own optimizer
+  // alone: gradients that the trainer steps from it clips itself.
+  bool clips = false;
+  // ParameterKeeper::gate() brings parameters for the layer that computes with them, and takes them
+  // away after it: no parameter stays with the trainer between passes.
+  bool layer_by_layer = false;
+  // Gradients go tensor by tensor: the trainer keeps no whole ones, nor sums of them, beside what
+  // GradientExchange has.
+  bool gradients_pass = false;
+  // GradientExchange::arrived() can tell. false: every gradient is the exchange's until its
+  // finish(), so there is no training without main gradients, and no step beside the exchange.
+  bool tells_arrival = true;
+  // Without main gradients: bytes of fp32 gradients that may wait for the exchange before the
+  // training waits for them.
+  std::int64_t bytes_in_flight = 12 << 20;
+
+  friend bool operator==(const Demands&, const Demands&) = default;
+};
+
+// kInvalidArgument names the first demand that a strategy has otherwise than `made_for`, those that
+// a trainer was made with.
+Status check_demands(const Demands& made_for, const Demands& seen);
+
+}  // namespace gradwire
