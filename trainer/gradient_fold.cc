@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/elements.h"
+#include "base/text.h"
 #include "device/ops.h"
 #include "trainer/clipping.h"
 #include "trainer/cuda/make_kernels.h"
@@ -23,8 +24,13 @@ constexpr std::size_t kNarrowBytes = sizeof(std::uint16_t);
 }  // namespace
 
 Result<GradientFold> GradientFold::create(const ParameterTable& table,
-                                          const TrainingOptions& options, const Demands& demands) {
+                                          const TrainingOptions& options, const Demands& demands,
+                                          int at_a_time) {
   GradientFold fold;
+  const auto micro_batches = static_cast<std::size_t>(options.accumulate);
+  fold.joined_.resize(table.size());
+  fold.in_.resize(table.size() * micro_batches);
+  fold.done_.resize(micro_batches);
   fold.table_ = &table;
   fold.accumulate_ = options.accumulate;
   fold.clip_worker_ = options.clip_worker;
@@ -44,13 +50,19 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   GW_ASSIGN(fold.grads_, PagedTensors::create(table, device, sums));
   if (!fold.keeps_sums_) {
     GW_ASSIGN(fold.stored_gradients_, StoredGradients::create(device, options.precision, elems));
-    return fold;
-  }
-  fold.grads_.take_all();
-  if (options.accumulate > 1) {
-    GW_ASSIGN(fold.micro_grads_, PagedTensors::create(table, device, MemoryClass::kWorkspace));
+  } else {
+    fold.grads_.take_all();
     fold.drops_micro_ = demands.gradients_pass && !fold.needs_whole_;
   }
+  const int others = options.accumulate - (fold.keeps_sums_ ? 1 : 0);
+  for (int slot = 0; slot < std::min(others, at_a_time); ++slot) {
+    PagedTensors memory = fold.grads_;
+    if (fold.keeps_sums_ || slot > 0) {
+      GW_ASSIGN(memory, PagedTensors::create(table, device, MemoryClass::kWorkspace));
+    }
+    fold.slots_.push_back({std::move(memory)});
+  }
+  if (!fold.keeps_sums_) return fold;
   if (narrow) {
     fold.keeps_stored_ = !demands.gradients_pass;
     GW_ASSIGN(
@@ -68,8 +80,36 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   return fold;
 }
 
-std::span<float> GradientFold::fresh(int micro) {
-  return micro == 0 || !keeps_sums_ ? grads_.all() : micro_grads_.all();
+void GradientFold::begin_step(double loss_scale) {
+  stored_gradients_.begin_step(loss_scale);
+  std::ranges::fill(joined_, 0);
+  in_.assign(in_.size(), false);
+  done_.assign(done_.size(), false);
+  joined_whole_ = 0;
+  for (Slot& slot : slots_) slot.micro = -1;
+}
+
+Result<std::span<float>> GradientFold::begin(int micro) {
+  if (keeps_sums_ && micro == 0) return grads_.all();
+  for (Slot& slot : slots_) {
+    if (slot.micro >= 0) continue;
+    slot.micro = micro;
+    slot.held = static_cast<int>(table_->size());
+    return slot.grads.all();
+  }
+  return Status(Code::kInternal,
+                format("micro-batch %d begins while %zu hold gradients (expected fewer)", micro,
+                       slots_.size()));
+}
+
+GradientFold::Slot* GradientFold::slot_of(int micro) {
+  const auto at = std::ranges::find(slots_, micro, &Slot::micro);
+  return at == slots_.end() ? nullptr : &*at;
+}
+
+const PagedTensors& GradientFold::memory_of(int micro) {
+  const Slot* const slot = slot_of(micro);
+  return slot == nullptr ? grads_ : slot->grads;
 }
 
 std::span<float> GradientFold::gradients() { return grads_.all(); }
@@ -87,8 +127,12 @@ GradientFold::Range GradientFold::range(int index) const {
   return {static_cast<std::size_t>(info.offset), static_cast<std::size_t>(info.shape.elems())};
 }
 
-std::span<float> GradientFold::fresh(int micro, Range range) {
-  return fresh(micro).subspan(range.first, range.count);
+std::span<float> GradientFold::part_of(int micro, Range range) {
+  return memory_of(micro).all().subspan(range.first, range.count);
+}
+
+std::vector<bool>::reference GradientFold::is_in(int index, int micro) {
+  return in_[static_cast<std::size_t>(index * accumulate_ + micro)];
 }
 
 // The values become what their storage keeps of them.
@@ -117,13 +161,13 @@ Status GradientFold::take_momentum(std::span<float> u, std::span<float> own) {
 
 // Momentum of that worker, and the fold over the rank's micro-batches.
 Status GradientFold::combine(int micro, Range range) {
-  const std::span<float> own = fresh(micro, range);
+  const std::span<float> own = part_of(micro, range);
   if (!momentum_.empty()) {
     const std::span<float> u =
         floats_of(momentum_[static_cast<std::size_t>(micro)]).subspan(range.first, range.count);
     GW_TRY(take_momentum(u, own));
   }
-  const std::span<float> sum = fresh(0, range);
+  const std::span<float> sum = gradients().subspan(range.first, range.count);
   if (micro > 0) {
     GW_TRY(reduce(ReduceOp::kSum, view(own), view(sum), stream_));
   }
@@ -133,15 +177,15 @@ Status GradientFold::combine(int micro, Range range) {
 
 // One micro-batch's, stored, joins the others', which are.
 Status GradientFold::combine_stored(int index, int micro) {
-  const std::span<float> own = grads_.tensor(index);
+  const PagedTensors& memory = memory_of(micro);
+  const std::span<float> own = memory.tensor(index);
   const std::size_t first = range(index).first;
   GW_TRY(micro == 0 ? stored_gradients_.keep_scaled(own, first)
                     : stored_gradients_.add_scaled(own, first));
-  if (micro + 1 < accumulate_ || needs_whole_) {
-    grads_.drop(index);
-    return {};
-  }
-  return bring(index);
+  const bool last = micro + 1 == accumulate_ && !needs_whole_;
+  // What the sum is brought to needs not go and come.
+  if (!last || memory.all().data() != grads_.all().data()) memory.drop(index);
+  return last ? bring(index) : Status();
 }
 
 Status GradientFold::bring(int index) {
@@ -203,23 +247,42 @@ Status GradientFold::clip_worker(std::span<float> own) {
   return {};
 }
 
-Status GradientFold::ready(int index, int micro) {
-  grads_.take(index);
-  if (!keeps_sums_) return combine_stored(index, micro);
-  if (micro > 0) micro_grads_.take(index);
-  GW_TRY(keep_stored(fresh(micro, range(index)), range(index)));
-  if (needs_whole_) return {};
-  GW_TRY(combine(micro, range(index)));
-  if (micro > 0 && drops_micro_) micro_grads_.drop(index);
+// It is its turn: parameter `index` of `micro` becomes part of the sum.
+Status GradientFold::join(int index, int micro) {
+  GW_TRY(keeps_sums_ ? combine(micro, range(index)) : combine_stored(index, micro));
+  Slot* const slot = slot_of(micro);
+  if (slot == nullptr) return {};
+  if (drops_micro_) slot->grads.drop(index);
+  if (--slot->held == 0) slot->micro = -1;
   return {};
+}
+
+Result<bool> GradientFold::ready(int index, int micro) {
+  const PagedTensors& memory = memory_of(micro);
+  if (keeps_sums_) grads_.take(index);
+  memory.take(index);
+  if (keeps_sums_) {
+    GW_TRY(keep_stored(memory.tensor(index), range(index)));
+    if (needs_whole_) return false;
+  }
+  is_in(index, micro) = true;
+  int& joined = joined_[static_cast<std::size_t>(index)];
+  for (; joined < accumulate_ && is_in(index, joined); ++joined) GW_TRY(join(index, joined));
+  return joined == accumulate_ && !needs_whole_;
 }
 
 Status GradientFold::micro_batch_done(int micro, double loss_scale) {
   if (!needs_whole_ || !keeps_sums_) return {};
-  const std::span<float> own = fresh(micro);
+  const std::span<float> own = memory_of(micro).all();
   if (loss_scale != 1) GW_TRY(scale(view(own), 1 / loss_scale, stream_));
   GW_TRY(clip_worker(own));
-  return combine(micro, {0, own.size()});
+  done_[static_cast<std::size_t>(micro)] = true;
+  for (; joined_whole_ < accumulate_ && done_[static_cast<std::size_t>(joined_whole_)];
+       ++joined_whole_) {
+    GW_TRY(combine(joined_whole_, {0, own.size()}));
+    if (Slot* const slot = slot_of(joined_whole_); slot != nullptr) slot->micro = -1;
+  }
+  return {};
 }
 
 std::vector<NamedTensor> GradientFold::state() {

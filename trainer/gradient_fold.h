@@ -3,7 +3,11 @@
 // Per micro-batch, in this order: stored in the precision asked for; unscaled; clipped; taken into
 // its momentum; added to the sum in fp32. After the last one: times 1 / micro-batches.
 //
-// Without main gradients nothing but the tensor in work is in fp32: sums of micro-batches are
+// Several micro-batches may be under way, and end in any order, each parameter by itself: the sum
+// is a left fold in the order of their numbers, so that its bits do not depend on the order in
+// which they end. A gradient whose turn has not come waits in the memory that backward wrote it to.
+//
+// Without main gradients nothing but the tensors in work are in fp32: sums of micro-batches are
 // stored in 16 bits, and so is what the exchange gives back.
 #pragma once
 
@@ -28,9 +32,12 @@ namespace gradwire {
 
 class GradientFold {
  public:
-  // The table is borrowed.
+  // The table is borrowed. at_a_time: how many micro-batches beside the first one (without main
+  // gradients: how many) may have gradients that are not in the sum; each takes fp32 memory of all
+  // parameters, of which under Demands::gradients_pass and without main gradients the tensors alone
+  // count that are in work or wait. 1 is enough where micro-batches run one after another.
   static Result<GradientFold> create(const ParameterTable& table, const TrainingOptions& options,
-                                     const Demands& demands);
+                                     const Demands& demands, int at_a_time = 1);
   // Whether gradients() stay in fp32 until the step is made. Else whoever is given one says by
   // put_away() that it is final, and stored() is what the step reads.
   bool keeps_sums() const { return keeps_sums_; }
@@ -38,8 +45,9 @@ class GradientFold {
   const PagedTensors& paged() const { return grads_; }
   GradientFold() = default;
 
-  // Where backward writes the gradient of micro-batch `micro`.
-  std::span<float> fresh(int micro);
+  // Micro-batch `micro` is under way: where its backward writes gradients. kInternal where more are
+  // than create() was told.
+  Result<std::span<float>> begin(int micro);
   // The result: this rank's gradient of the step, and later what the exchange makes of it.
   std::span<float> gradients();
   std::span<float> gradient(int index);
@@ -47,13 +55,14 @@ class GradientFold {
   TensorView view(int index);
   Stream stream() const { return stream_; }
 
-  // A step needs whole gradients before it can go on: nothing is handed on during
-  // backward. Else a parameter is done as soon as the last micro-batch's ready() returns.
+  // A step needs whole gradients before it can go on: nothing is handed on during backward. Else a
+  // parameter is done as soon as all of its micro-batches are in.
   bool needs_whole() const { return needs_whole_; }
   // Before the first micro-batch: what its losses will be multiplied by.
-  void begin_step(double loss_scale) { stored_gradients_.begin_step(loss_scale); }
-  // The gradient of parameter `index` from `micro` is complete.
-  Status ready(int index, int micro);
+  void begin_step(double loss_scale);
+  // The gradient of parameter `index` from `micro` is complete. Returns whether the parameter is
+  // done: gradient(index) is this rank's of the step.
+  Result<bool> ready(int index, int micro);
   // All of them are; loss_scale is what the loss was multiplied by.
   Status micro_batch_done(int micro, double loss_scale);
 
@@ -78,10 +87,20 @@ class GradientFold {
     std::size_t first;
     std::size_t count;
   };
+  // Memory of a micro-batch that is under way.
+  struct Slot {
+    PagedTensors grads;
+    int micro = -1;  // whose it is; -1: nobody's
+    int held = 0;    // tensors that are not in the sum yet
+  };
   Range range(int index) const;
-  std::span<float> fresh(int micro, Range range);
+  Slot* slot_of(int micro);
+  const PagedTensors& memory_of(int micro);
+  std::span<float> part_of(int micro, Range range);
+  std::vector<bool>::reference is_in(int index, int micro);
   Status keep_stored(std::span<float> values, Range range);
   Status combine(int micro, Range range);
+  Status join(int index, int micro);
   Status take_momentum(std::span<float> u, std::span<float> own);
   Status clip_worker(std::span<float> own);
   TensorView view(std::span<float> values) const;
@@ -98,10 +117,14 @@ class GradientFold {
   Precision precision_ = Precision::kF32;
   bool needs_whole_ = false;
   bool keeps_sums_ = true;
-  bool keeps_stored_ = true;  // at its place; else a tensor at a time
-  bool drops_micro_ = false;  // micro_grads_, tensor by tensor as they join the sum
-  PagedTensors grads_;
-  PagedTensors micro_grads_;          // of micro-batches after the first
+  bool keeps_stored_ = true;          // at its place; else a tensor at a time
+  bool drops_micro_ = false;          // slots' tensors as they join the sum
+  PagedTensors grads_;                // the sum; the first micro-batch's go there at once
+  std::vector<Slot> slots_;           // of the other micro-batches; without main gradients of all
+  std::vector<int> joined_;           // by parameter: micro-batches that are in the sum
+  std::vector<bool> in_;              // by parameter and micro-batch: complete
+  std::vector<bool> done_;            // by micro-batch: micro_batch_done(), where that joins it
+  int joined_whole_ = 0;              // likewise: micro-batches that are in the sum
   Buffer stored_;                     // one micro-batch's in 16 bits, or one tensor's
   StoredGradients stored_gradients_;  // without main gradients
   std::vector<Buffer> momentum_;      // u, one per micro-batch

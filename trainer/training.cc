@@ -9,6 +9,7 @@
 
 #include "base/elements.h"
 #include "base/hash.h"
+#include "base/mesh.h"
 #include "base/text.h"
 #include "device/host_copy.h"
 
@@ -225,13 +226,12 @@ Result<double> Trainer::evaluate(Strategy& strategy) {
   const TimedSpan span(told_, TrainerSpan::Kind::kEvaluate, position_.steps);
   BatchPass& pass = source_->pass();
   const auto samples = static_cast<std::int64_t>(data_->evaluation().size());
-  const std::int64_t begin = samples * options_.rank / options_.ranks;
-  const std::int64_t end = samples * (options_.rank + 1) / options_.ranks;
+  const Range share = even_part(samples, options_.ranks, options_.rank);
   GW_TRY(parameters_->refresh());
   GW_ASSIGN(const ParameterStore::Gate gate, parameters_->gate(strategy.keeper()));
-  const std::int64_t most = (samples + options_.ranks - 1) / options_.ranks;
   GW_ASSIGN(const Judgement mine,
-            pass.judge(parameters_->values(), begin, end, gate.use, pass.passes_of(most)));
+            pass.judge(parameters_->values(), share.begin, share.end, gate.use,
+                       pass.passes_of(longest_part(samples, options_.ranks))));
   std::array<double, 2> means{static_cast<double>(mine.correct), mine.loss};
   GW_TRY(strategy.consensus().mean(means, Scope::kData));
   const auto labels =

@@ -3,6 +3,8 @@
 #include <functional>
 #include <span>
 
+#include "base/mesh.h"
+
 namespace gradwire {
 
 MicroBatchSource::MicroBatchSource(const Model<float>& model, const DataSet& data,
@@ -38,25 +40,24 @@ Result<std::unique_ptr<MicroBatchSource>> MicroBatchSource::create(const Model<f
 
 // Forward and backward of one micro-batch; returns its mean loss.
 Result<double> MicroBatchSource::run_one(const MicroBatch& batch, int micro, const Ready& ready) {
-  const bool last = micro + 1 == accumulate_;
-  auto done = [&](int index) {
-    GW_TRY(fold_.ready(index, micro));
-    if (!last || fold_.needs_whole()) return Status();
-    return ready(index, layer_ends_[static_cast<std::size_t>(index)]);
+  GW_ASSIGN(const std::span<float> gradients, fold_.begin(micro));
+  auto complete = [&](int index) {
+    GW_ASSIGN(const bool done, fold_.ready(index, micro));
+    return done ? ready(index, layer_ends_[static_cast<std::size_t>(index)]) : Status();
   };
   // One reference to capture: std::function then needs no memory of its own.
   GW_ASSIGN(const double loss,
-            pass_.run(parameters_.values(), batch, fold_.fresh(micro), std::ref(done), gate_));
+            pass_.run(parameters_.values(), batch, gradients, std::ref(complete), gate_));
   GW_TRY(fold_.micro_batch_done(micro, batch.loss_scale));
   return loss;
 }
 
 Result<double> MicroBatchSource::run(const StepPlace& place, const Ready& ready) {
   const std::span<const std::uint32_t> order = order_.epoch(place.epoch);
-  const int workers = ranks_ * accumulate_;
+  const int workers = micro_batches_of_step(ranks_, accumulate_);
   double loss = 0;
   for (int micro = 0; micro < accumulate_; ++micro) {
-    const int worker = rank_ * accumulate_ + micro;
+    const int worker = micro_batch_of(rank_, accumulate_, micro);
     const MicroBatch batch{
         micro_batch(order, batch_, place.step % steps_per_epoch_, worker, workers),
         place.loss_scale,

@@ -1,0 +1,224 @@
+// Micro-batches that are under way together and end in any order give the bits of those that run
+// one after another.
+#include "trainer/gradient_fold.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "base/elements.h"
+#include "tests/support/fails.h"
+#include "trainer/parameters.h"
+
+namespace gradwire::gradient_fold_test {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int kMicroBatches = 4;
+
+ParameterTable table() {
+  ParameterTable made;
+  std::int64_t offset = 0;
+  for (const std::int64_t elems : {5, 3, 40}) {
+    made.push_back({std::to_string(offset), Shape::vector(elems), 1, offset});
+    offset += elems;
+  }
+  return made;
+}
+
+// Gradients of very different sizes, whose sum depends on the order.
+float value(int micro, std::size_t element) {
+  const auto at = static_cast<int>(element) * kMicroBatches + micro;
+  return static_cast<float>((at * 7919) % 1009 - 500) * (micro % 2 == 0 ? 1.0F : 3e-5F);
+}
+
+// One parameter of one micro-batch is complete.
+struct Event {
+  int micro;
+  int index;
+};
+
+std::vector<Event> one_after_another(const std::vector<int>& micros) {
+  std::vector<Event> events;
+  for (const int micro : micros) {
+    for (int index = 2; index >= 0; --index) events.push_back({micro, index});
+  }
+  return events;
+}
+
+std::vector<Event> side_by_side(const std::vector<int>& micros) {
+  std::vector<Event> events;
+  for (int index = 2; index >= 0; --index) {
+    for (const int micro : micros) events.push_back({micro, index});
+  }
+  return events;
+}
+
+struct Folded {
+  std::vector<float> sum;
+  std::vector<int> done;  // parameters, in the order in which they were
+  std::vector<float> momenta;
+};
+
+struct Case {
+  std::string name;
+  TrainingOptions options = {};
+  Demands demands = {};
+};
+
+// All but the first begin together.
+Folded fold(const Case& of, const std::vector<Event>& events, int steps, int at_a_time) {
+  const ParameterTable parameters = table();
+  auto made = GradientFold::create(parameters, of.options, of.demands, at_a_time);
+  EXPECT_TRUE(made.has_value()) << made.error().message();
+  GradientFold& fold = made.value();
+  Folded result;
+  const double scale = 1 + of.options.loss_scale.initial;
+  for (int step = 0; step < steps; ++step) {
+    fold.begin_step(scale);
+    result.done.clear();
+    std::vector<int> left(kMicroBatches, 3);
+    for (const Event& event : events) {
+      auto& mine = left[static_cast<std::size_t>(event.micro)];
+      if (mine == 3) {
+        const auto gradients = fold.begin(event.micro);
+        EXPECT_TRUE(gradients.has_value()) << gradients.error().message();
+        for (std::size_t i = 0; i < gradients.value().size(); ++i) {
+          gradients.value()[i] = value(event.micro, i) * static_cast<float>(step + 1);
+        }
+      }
+      const auto done = fold.ready(event.index, event.micro);
+      EXPECT_TRUE(done.has_value());
+      if (done.value()) result.done.push_back(event.index);
+      if (--mine > 0) continue;
+      EXPECT_TRUE(fold.micro_batch_done(event.micro, scale).ok());
+    }
+  }
+  for (int index = 0; index < 3; ++index) {
+    if (!fold.needs_whole() || fold.keeps_sums()) continue;
+    EXPECT_TRUE(fold.bring(index).ok());
+  }
+  const auto sum = fold.gradients();
+  result.sum.assign(sum.begin(), sum.end());
+  for (const NamedTensor& named : fold.state()) {
+    const auto values = elements<float>(ConstTensorView(named.tensor));
+    result.momenta.insert(result.momenta.end(), values.begin(), values.end());
+  }
+  return result;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all{{"plain"},  {"passing"},  {"bf16"},   {"clipped"},
+                        {"scaled"}, {"momentum"}, {"stored"}, {"stored_scaled"}};
+  for (Case& each : all) {
+    TrainingOptions& o = each.options;
+    o.accumulate = kMicroBatches;
+    o.batch = kMicroBatches;
+    o.momentum = 0;
+    const auto has = [&](const char* word) { return each.name.find(word) != std::string::npos; };
+    each.demands.gradients_pass = has("passing");
+    if (has("bf16") || has("stored")) o.precision = Precision::kBF16;
+    o.main_gradients = !has("stored");
+    if (has("clipped")) o.clip_worker = 100;
+    if (has("scaled")) o.loss_scale.initial = 7;
+    if (!has("momentum")) continue;
+    o.momentum = 0.9;
+    o.momentum_at = MomentumAt::kWorker;
+  }
+  return all;
+}
+
+class AnyOrder : public ::testing::TestWithParam<Case> {};
+
+TEST_P(AnyOrder, GivesTheBitsOfTheirNumbersOrder) {
+  const Folded wanted = fold(GetParam(), one_after_another({0, 1, 2, 3}), 2, 1);
+  std::vector<int> order{0, 1, 2, 3};
+  do {
+    for (const auto& events : {one_after_another(order), side_by_side(order)}) {
+      const Folded got = fold(GetParam(), events, 2, kMicroBatches);
+      EXPECT_EQ(got.sum, wanted.sum) << ::testing::PrintToString(order);
+      EXPECT_EQ(got.momenta, wanted.momenta) << ::testing::PrintToString(order);
+      EXPECT_EQ(got.done, wanted.done) << ::testing::PrintToString(order);
+    }
+  } while (std::ranges::next_permutation(order).found);
+}
+
+INSTANTIATE_TEST_SUITE_P(Folds, AnyOrder, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+// The test's gradients are no use where another order would give the same sum.
+TEST(GradientFold, OrderMattersToThisTest) {
+  std::vector<float> forward(48);
+  std::vector<float> back(48);
+  for (std::size_t i = 0; i < forward.size(); ++i) {
+    for (int micro = 0; micro < kMicroBatches; ++micro) {
+      forward[i] += value(micro, i);
+      back[i] += value(kMicroBatches - 1 - micro, i);
+    }
+  }
+  EXPECT_NE(forward, back);
+}
+
+// From the last parameter to the first, each when the last of its micro-batches is in.
+TEST(GradientFold, AParameterIsDoneWhenAllOfItsMicroBatchesAreIn) {
+  Case of = cases().front();
+  EXPECT_THAT(fold(of, side_by_side({2, 0, 3, 1}), 1, kMicroBatches).done, ElementsAre(2, 1, 0));
+  const ParameterTable parameters = table();
+  auto made = GradientFold::create(parameters, of.options, of.demands, kMicroBatches);
+  ASSERT_TRUE(made.has_value());
+  made.value().begin_step(1);
+  for (const int micro : {3, 1, 2}) {
+    ASSERT_TRUE(made.value().begin(micro).has_value());
+    EXPECT_FALSE(made.value().ready(2, micro).value());
+  }
+  ASSERT_TRUE(made.value().begin(0).has_value());
+  EXPECT_TRUE(made.value().ready(2, 0).value());
+}
+
+// One beside the first needs no more memory than one after another; a second has none.
+TEST(GradientFold, MoreAtATimeThanThereIsMemoryForAreRefused) {
+  Case of = cases().front();
+  const ParameterTable parameters = table();
+  auto made = GradientFold::create(parameters, of.options, of.demands);
+  ASSERT_TRUE(made.has_value());
+  made.value().begin_step(1);
+  ASSERT_TRUE(made.value().begin(1).has_value());
+  ASSERT_TRUE(made.value().begin(0).has_value());
+  const auto third = made.value().begin(2);
+  ASSERT_FALSE(third.has_value());
+  EXPECT_THAT(third.error(), fails(Code::kInternal, "micro-batch 2", "1 hold"));
+}
+
+// Workspace of as many gradients as may be under way beside the first; where gradients pass, of
+// those tensors that wait for their turn.
+TEST(GradientFold, WhatWaitsIsCounted) {
+  for (const bool passing : {false, true}) {
+    Case of = cases().front();
+    of.demands.gradients_pass = passing;
+    of.options.places = {};
+    const ParameterTable parameters = table();
+    auto made = GradientFold::create(parameters, of.options, of.demands, 2);
+    ASSERT_TRUE(made.has_value());
+    GradientFold& fold = made.value();
+    const auto held = [&] {
+      return of.options.places.device.use().now_of(MemoryClass::kWorkspace);
+    };
+    fold.begin_step(1);
+    for (const int micro : {1, 2}) {
+      ASSERT_TRUE(fold.begin(micro).has_value());
+      ASSERT_TRUE(fold.ready(2, micro).has_value());
+    }
+    EXPECT_EQ(held(), 2 * 40 * 4);
+    ASSERT_TRUE(fold.begin(0).has_value());
+    ASSERT_TRUE(fold.ready(2, 0).has_value());
+    EXPECT_EQ(held(), passing ? 0 : 2 * 40 * 4);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::gradient_fold_test
