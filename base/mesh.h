@@ -72,14 +72,30 @@ std::vector<int> group_ranks(const MeshSizes& sizes, MeshScope scope, int rank);
 int group_count(const MeshSizes& sizes, MeshScope scope);
 int group_index(const MeshSizes& sizes, MeshScope scope, int rank);
 
-// How the samples of a step are dealt. A step has dp x `accumulate` micro-batches; coordinate d of
-// dp takes [d * accumulate, (d + 1) * accumulate), and its pp and tp peers take the same ones.
-// dp = 4, accumulate = 1 and dp = 2, accumulate = 2 therefore have the same micro-batches in the
-// same order.
-constexpr int micro_batches_of_step(int dp, int accumulate) { return dp * accumulate; }
-constexpr int micro_batch_of(int dp_coordinate, int accumulate, int micro) {
-  return dp_coordinate * accumulate + micro;
-}
+// How the samples of a step are dealt. A step has dp x `accumulate` micro-batches of equal length;
+// coordinate d of dp takes [d * accumulate, (d + 1) * accumulate), and its pp and tp peers take the
+// same ones. dp = 4, accumulate = 1 and dp = 2, accumulate = 2 therefore have the same
+// micro-batches in the same order. A micro-batch's number in the step is also that of the worker
+// that it stands for.
+struct BatchShares {
+  int dp = 1;
+  int accumulate = 1;
+
+  constexpr std::int64_t micro_batches() const {
+    return static_cast<std::int64_t>(dp) * accumulate;
+  }
+  // 0 <= micro < accumulate.
+  constexpr int number(int dp_coordinate, int micro) const {
+    return dp_coordinate * accumulate + micro;
+  }
+  // Of a micro-batch. `batch`: samples of a step, a multiple of micro_batches().
+  constexpr std::int64_t samples(std::int64_t batch) const { return batch / micro_batches(); }
+  // A micro-batch's samples among those of its step.
+  constexpr Range samples_of(std::int64_t batch, int number) const {
+    const std::int64_t each = samples(batch);
+    return {each * number, each * (number + 1)};
+  }
+};
 
 // Part i of `elems` things among `parts`: the cuts are at elems * i / parts, rounded down, so that
 // lengths differ by at most 1. Long parts are anywhere, unlike those of piece().

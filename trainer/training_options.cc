@@ -13,13 +13,13 @@ Status bad_option(const char* what, long long seen, const char* wanted) {
 }
 
 Status check_batch(const TrainingOptions& options, const DataSet& data) {
-  const std::int64_t workers = static_cast<std::int64_t>(options.ranks) * options.accumulate;
-  if (options.batch < 1 || options.batch % workers != 0) {
+  const std::int64_t parts = options.shares().micro_batches();
+  if (options.batch < 1 || options.batch % parts != 0) {
     return Status(
         Code::kInvalidArgument,
         format("batch %lld (expected a positive multiple of %lld (%d ranks x %d micro-batches))",
-               static_cast<long long>(options.batch), static_cast<long long>(workers),
-               options.ranks, options.accumulate));
+               static_cast<long long>(options.batch), static_cast<long long>(parts), options.ranks,
+               options.accumulate));
   }
   if (options.batch > data.epoch_samples() && options.steps.value_or(1) > 0) {
     return Status(Code::kInvalidArgument,

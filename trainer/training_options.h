@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/mesh.h"
 #include "gradwire/status.h"
 #include "trainer/compute_parameters.h"
 #include "trainer/data/data_set.h"
@@ -26,8 +27,8 @@ enum class MomentumAt : std::uint8_t {
 
 struct TrainingOptions {
   std::int64_t batch = 128;  // samples per step, over all ranks
-  int rank = 0;
-  int ranks = 1;
+  int rank = 0;              // the replica, a coordinate of dp
+  int ranks = 1;             // replicas: dp
   // Micro-batches per rank and step. They stand for workers: one rank with accumulate N computes,
   // bit for bit, what N ranks compute whose exchange folds in rank order and multiplies once by
   // 1/N.
@@ -67,6 +68,8 @@ struct TrainingOptions {
   // false: parameters stay zero, for who wants to see whether a run can be made, and makes none.
   bool draws = true;
   std::int64_t eval_every = 0;  // steps between evaluations; 0: after the last step only
+
+  BatchShares shares() const { return {ranks, accumulate}; }
 };
 
 // kInvalidArgument names the option, the value seen and the value wanted.

@@ -8,6 +8,7 @@
 #include "adapters/trainer/own_momentum.h"
 #include "aggregate/key_names.h"
 #include "base/elements.h"
+#include "base/mesh.h"
 #include "base/text.h"
 #include "device/host_copy.h"
 
@@ -147,6 +148,7 @@ ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& mani
 
 Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
   const int rank = communicator_.rank();
+  const BatchShares shares{communicator_.size(), options_.accumulate};
   std::vector<TensorPart> mine;
   GW_ASSIGN(auto sharded, strategy_.keeper().own_parameters());
   if (sharded) {
@@ -163,8 +165,8 @@ Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
   }
   for (const NamedTensor& own : trainer_.state()) {
     if (const auto worker = worker_entry(own.name)) {
-      mine.push_back(part_of(worker_name(rank * options_.accumulate + worker->micro, worker->name),
-                             own.tensor));
+      mine.push_back(
+          part_of(worker_name(shares.number(rank, worker->micro), worker->name), own.tensor));
     } else if (rank == 0) {
       mine.push_back(part_of(std::string(kTrainer) + own.name, own.tensor));
     }
@@ -195,10 +197,10 @@ Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
 // Momenta follow their worker where all workers are still there, else all have their average.
 Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
                                           const NamedTensor& own) const {
-  const int workers = communicator_.size() * options_.accumulate;
+  const BatchShares shares{communicator_.size(), options_.accumulate};
   const int old_workers = workers_in(reader.manifest(), own.name);
-  if (old_workers == workers || old_workers == 0) {
-    const int worker = communicator_.rank() * options_.accumulate + micro;
+  if (old_workers == shares.micro_batches() || old_workers == 0) {
+    const int worker = shares.number(communicator_.rank(), micro);
     return reader.read(worker_name(worker, own.name), own.tensor);
   }
   GW_ASSIGN(const Buffer memory, Buffer::allocate(own.tensor.bytes().size()));

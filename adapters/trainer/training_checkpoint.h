@@ -4,7 +4,7 @@
 //   parameters/NAME          equal on all ranks; rank 0 writes it, or owners of parts do
 //   buffers/NAME             running statistics, likewise
 //   trainer/NAME             Trainer::state(): optimizer, position, loss scale; likewise
-//   worker-W/NAME            momentum of worker W = rank * accumulate + micro-batch
+//   worker-W/NAME            momentum of worker W, as BatchShares (base/mesh.h) numbers them
 //   rank-R/hook/NAME         DistributedStrategy::state() of rank R: what compression keeps
 #pragma once
 

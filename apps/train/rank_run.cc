@@ -90,37 +90,41 @@ Result<Problem> load_problem(const TrainOptions& options, const std::string& env
 }
 
 RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
-                 RunReport* report, Trainer trainer)
+                 MeshGroups groups, RunReport* report, Trainer trainer)
     : options_(options),
       problem_(problem),
       communicator_(communicator),
+      groups_(std::move(groups)),
       report_(report),
       trainer_(std::move(trainer)) {}
 
 Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
                                                  const Problem& problem, Communicator& communicator,
                                                  RunReport* report, Interruption* interruption) {
-  GW_ASSIGN(const TrainingOptions training, training_options(options, problem.data, communicator));
+  GW_ASSIGN(const MeshSizes sizes, options.parallel.mesh(communicator.size()));
+  GW_ASSIGN(MeshGroups groups, MeshGroups::create(communicator, sizes));
+  GW_ASSIGN(const TrainingOptions training, training_options(options, problem.data, groups));
   if (options.memory)
-    GW_TRY(planned_memory(options, problem, communicator.rank(), communicator.size()).error());
+    GW_TRY(planned_memory(options, problem, groups.coordinates().dp, sizes.dp).error());
   GW_ASSIGN(const Demands demands, strategy_demands(options));
   auto trainer = Trainer::create(problem.model, problem.data, training, demands);
   if (!trainer.has_value()) return trainer.error().with_context("train");
-  std::unique_ptr<RankRun> run(
-      new RankRun(options, problem, communicator, report, std::move(trainer).value()));
+  std::unique_ptr<RankRun> run(new RankRun(options, problem, communicator, std::move(groups),
+                                           report, std::move(trainer).value()));
   // The views stay valid: the trainer does not move any more.
   if (!options.trace.empty()) {
     run->trace_ = std::make_unique<RankTrace>(0, options.trace_steps);
     run->trainer_.tell(run->trace_->of_trainer());
   }
+  GW_ASSIGN(Communicator* const replicas, run->groups_.group(MeshScope::kDp));
   GW_ASSIGN(run->strategy_,
-            make_strategy(options, problem, communicator, run->trainer_, run->trace_.get()));
+            make_strategy(options, problem, *replicas, run->trainer_, run->trace_.get()));
   run->interruption_ = interruption;
   run->strategy_->heed(interruption);
   if (options.measure_every > 0) {
     // With an account of its own: what is measured is no part of what --memory counts.
     GW_ASSIGN(run->measured_,
-              MeasuredGradients::create(*run->strategy_, communicator, options.measure_every,
+              MeasuredGradients::create(*run->strategy_, *replicas, options.measure_every,
                                         run->trainer_.gradients(),
                                         MemoryArena(Stream(), pages_of(options))));
   }
@@ -297,7 +301,7 @@ Status RankRun::finish(double accuracy) {
   std::optional<MemoryTable> memory;
   if (options_.memory) {
     GW_ASSIGN(const RunMemory planned,
-              planned_memory(options_, problem_, communicator_.rank(), communicator_.size()));
+              planned_memory(options_, problem_, groups_.coordinates().dp, groups_.sizes().dp));
     memory = memory_table(planned, trainer_.places());
   }
   GW_TRY(strategy_->keeper().gather());

@@ -10,6 +10,7 @@
 
 #include "adapters/trainer/distributed_strategy.h"
 #include "adapters/trainer/measured_gradients.h"
+#include "adapters/trainer/mesh/mesh_groups.h"
 #include "apps/train/report.h"
 #include "apps/train/run_checkpoints.h"
 #include "apps/train/trace_file.h"
@@ -55,7 +56,7 @@ class RankRun {
 
  private:
   RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
-          RunReport* report, Trainer trainer);
+          MeshGroups groups, RunReport* report, Trainer trainer);
   Status start();
   Status on_step(const StepReport& step);
   Status start_checkpoints();
@@ -71,7 +72,8 @@ class RankRun {
 
   const TrainOptions& options_;
   const Problem& problem_;
-  Communicator& communicator_;
+  Communicator& communicator_;  // of all ranks
+  MeshGroups groups_;           // of it, and before all that uses them
   RunReport* report_;
   Interruption* interruption_ = nullptr;
   Trainer trainer_;

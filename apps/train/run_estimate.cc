@@ -17,7 +17,8 @@ Result<RunMemoryQuestion> question_of(const TrainOptions& o, const Problem& prob
                                       int ranks) {
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
   RunMemoryQuestion q;
-  q.micro_batch = std::max<std::int64_t>(o.batch / ranks / o.accumulate, 1);
+  q.micro_batch = std::max<std::int64_t>(
+      BatchShares{ranks, static_cast<int>(o.accumulate)}.samples(o.batch), 1);
   q.accumulate = static_cast<int>(o.accumulate);
   q.recompute = o.recompute;
   GW_ASSIGN(q.precision, parse_precision(o.precision));

@@ -17,11 +17,11 @@ Result<LossScaleOptions> loss_scale_of(const TrainOptions& o) {
 }
 
 Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& data,
-                                         const Communicator& communicator) {
+                                         const MeshGroups& groups) {
   TrainingOptions t;
   t.batch = o.batch;
-  t.rank = communicator.rank();
-  t.ranks = communicator.size();
+  t.rank = groups.coordinates().dp;
+  t.ranks = groups.sizes().dp;
   t.accumulate = static_cast<int>(o.accumulate);
   if (o.epochs > 0) {
     t.epochs = o.epochs;

@@ -97,6 +97,22 @@ TEST_P(Processes, ABadFlagEndsTheJobWithItsReason) {
               tells("status 1", "gradwire: error", "nonesuch"));
 }
 
+// Under a launcher --parallel starts nothing: it fits the job, or is refused with the product.
+TEST_P(Processes, ParallelFitsTheJob) {
+  const std::string ranks = std::to_string(GetParam());
+  const Words common{"--steps", "6", "--batch", "48", "--hidden", "16", "--algorithm", "canonical"};
+  const auto with = [&](Words flags) {
+    flags.insert(flags.end(), common.begin(), common.end());
+    return flags;
+  };
+  ASSERT_EQ(train_processes(with({"--parallel", "dp=" + ranks, "--save-params", file("said")})),
+            "ok");
+  ASSERT_EQ(train(with({"--parallel", "dp=" + ranks, "--save-params", file("threads")})), "ok");
+  EXPECT_EQ(contents(file("said")), contents(file("threads")));
+  EXPECT_THAT(train_processes(with({"--parallel", "dp=5"})),
+              tells("status 1", "pp=1 x dp=5 x tp=1 = 5 ranks", "the job has " + ranks));
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, Processes, testing::Values(2, 3, 4));
 
 }  // namespace

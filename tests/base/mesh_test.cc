@@ -159,15 +159,19 @@ TEST(Mesh, SizesThatDoNotFitAreRefusedWithTheirProduct) {
 }
 
 TEST(Mesh, MicroBatchesDoNotDependOnTheDivision) {
-  std::vector<int> one;
-  for (int micro = 0; micro < 4; ++micro) one.push_back(micro_batch_of(0, 4, micro));
-  std::vector<int> two;
-  for (int d = 0; d < 2; ++d) {
-    for (int micro = 0; micro < 2; ++micro) two.push_back(micro_batch_of(d, 2, micro));
+  for (const BatchShares shares :
+       {BatchShares{1, 12}, BatchShares{2, 6}, BatchShares{3, 4}, BatchShares{12, 1}}) {
+    EXPECT_EQ(shares.micro_batches(), 12);
+    EXPECT_EQ(shares.samples(48), 4);
+    int wanted = 0;
+    for (int d = 0; d < shares.dp; ++d) {
+      for (int micro = 0; micro < shares.accumulate; ++micro, ++wanted) {
+        EXPECT_EQ(shares.number(d, micro), wanted);
+        EXPECT_EQ(shares.samples_of(48, wanted), (Range{4 * wanted, 4 * wanted + 4}));
+      }
+    }
   }
-  EXPECT_EQ(one, (std::vector{0, 1, 2, 3}));
-  EXPECT_EQ(two, one);
-  EXPECT_EQ(micro_batches_of_step(2, 2), micro_batches_of_step(1, 4));
+  EXPECT_EQ((BatchShares{1 << 20, 4096}).micro_batches(), std::int64_t{1} << 32);
 }
 
 TEST(Mesh, EvenPartsCoverEverything) {

@@ -74,10 +74,10 @@ TEST(DataOrder, NoneIsFileOrderInEveryEpoch) {
 TEST(DataOrder, MicroBatchesAreEqualPartsOfTheStepsSamples) {
   Indices order(14);
   std::iota(order.begin(), order.end(), 100u);
-  EXPECT_THAT(micro_batch(order, 6, 0, 0, 3), ElementsAre(100, 101));
-  EXPECT_THAT(micro_batch(order, 6, 0, 2, 3), ElementsAre(104, 105));
-  EXPECT_THAT(micro_batch(order, 6, 1, 0, 3), ElementsAre(106, 107));
-  EXPECT_THAT(micro_batch(order, 6, 1, 0, 1), ElementsAre(106, 107, 108, 109, 110, 111));
+  EXPECT_THAT(micro_batch(order, 6, 0, {0, 2}), ElementsAre(100, 101));
+  EXPECT_THAT(micro_batch(order, 6, 0, {4, 6}), ElementsAre(104, 105));
+  EXPECT_THAT(micro_batch(order, 6, 1, {0, 2}), ElementsAre(106, 107));
+  EXPECT_THAT(micro_batch(order, 6, 1, {0, 6}), ElementsAre(106, 107, 108, 109, 110, 111));
 }
 
 TEST(DataOrder, NoSamplesAndOneSample) {

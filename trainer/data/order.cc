@@ -66,10 +66,9 @@ std::span<const std::uint32_t> DataOrder::epoch(std::int64_t epoch) {
 }
 
 std::span<const std::uint32_t> micro_batch(std::span<const std::uint32_t> order, std::int64_t batch,
-                                           std::int64_t step_of_epoch, int worker, int workers) {
-  const std::int64_t part = batch / workers;
-  return order.subspan(static_cast<std::size_t>(batch * step_of_epoch + part * worker),
-                       static_cast<std::size_t>(part));
+                                           std::int64_t step_of_epoch, Range own) {
+  return order.subspan(static_cast<std::size_t>(batch * step_of_epoch + own.begin),
+                       static_cast<std::size_t>(own.size()));
 }
 
 }  // namespace gradwire

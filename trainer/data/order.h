@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "gradwire/schedule.h"
+
 namespace gradwire {
 
 enum class Shuffle : std::uint8_t {
@@ -42,8 +44,8 @@ class DataOrder {
 };
 
 // Step s of an epoch uses samples [batch s, batch (s + 1)) of its order; what is left at the end is
-// dropped. Worker w of `workers` takes the w-th of equal parts. Requires batch % workers == 0.
+// dropped. `own`: those of a micro-batch, from the step's first (BatchShares::samples_of()).
 std::span<const std::uint32_t> micro_batch(std::span<const std::uint32_t> order, std::int64_t batch,
-                                           std::int64_t step_of_epoch, int worker, int workers);
+                                           std::int64_t step_of_epoch, Range own);
 
 }  // namespace gradwire

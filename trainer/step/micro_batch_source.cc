@@ -14,9 +14,8 @@ MicroBatchSource::MicroBatchSource(const Model<float>& model, const DataSet& dat
       fold_(fold),
       batch_(options.batch),
       steps_per_epoch_(data.epoch_samples() / options.batch),
-      rank_(options.rank),
-      ranks_(options.ranks),
-      accumulate_(options.accumulate),
+      replica_(options.rank),
+      shares_(options.shares()),
       seed_(options.seed),
       order_(data.order(options.seed, options.shuffle)) {
   for (std::size_t layer = 0; layer < model.layers(); ++layer) {
@@ -32,9 +31,8 @@ Result<std::unique_ptr<MicroBatchSource>> MicroBatchSource::create(const Model<f
                                                                    GradientFold& fold) {
   std::unique_ptr<MicroBatchSource> made(
       new MicroBatchSource(model, data, options, parameters, fold));
-  GW_ASSIGN(made->pass_,
-            BatchPass::create(model, data, options.batch / options.ranks / options.accumulate,
-                              {options.recompute, options.places.device}));
+  GW_ASSIGN(made->pass_, BatchPass::create(model, data, options.shares().samples(options.batch),
+                                           {options.recompute, options.places.device}));
   return made;
 }
 
@@ -54,19 +52,17 @@ Result<double> MicroBatchSource::run_one(const MicroBatch& batch, int micro, con
 
 Result<double> MicroBatchSource::run(const StepPlace& place, const Ready& ready) {
   const std::span<const std::uint32_t> order = order_.epoch(place.epoch);
-  const int workers = micro_batches_of_step(ranks_, accumulate_);
   double loss = 0;
-  for (int micro = 0; micro < accumulate_; ++micro) {
-    const int worker = micro_batch_of(rank_, accumulate_, micro);
+  for (int micro = 0; micro < shares_.accumulate; ++micro) {
+    const Range samples = shares_.samples_of(batch_, shares_.number(replica_, micro));
     const MicroBatch batch{
-        micro_batch(order, batch_, place.step % steps_per_epoch_, worker, workers),
+        micro_batch(order, batch_, place.step % steps_per_epoch_, samples),
         place.loss_scale,
-        {PassMode::kTrain, seed_, static_cast<std::uint64_t>(place.step),
-         batch_ / workers * worker}};
+        {PassMode::kTrain, seed_, static_cast<std::uint64_t>(place.step), samples.begin}};
     GW_ASSIGN(const double mean, run_one(batch, micro, ready));
     loss += mean;
   }
-  return loss / accumulate_;
+  return loss / shares_.accumulate;
 }
 
 }  // namespace gradwire

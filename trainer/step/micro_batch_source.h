@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/mesh.h"
 #include "gradwire/status.h"
 #include "trainer/batch_pass.h"
 #include "trainer/data/data_set.h"
@@ -57,9 +58,8 @@ class MicroBatchSource {
   GradientFold& fold_;
   std::int64_t batch_;  // samples of a step, over all ranks
   std::int64_t steps_per_epoch_;
-  int rank_;
-  int ranks_;
-  int accumulate_;
+  int replica_;  // coordinate of dp
+  BatchShares shares_;
   std::uint64_t seed_;
   DataOrder order_;
   BatchPass pass_;

@@ -41,11 +41,11 @@ Result<std::unique_ptr<ModelGradients>> ModelGradients::create(const Model<float
 
 Result<double> ModelGradients::gradient(std::span<const float> params, std::int64_t step,
                                         std::span<float> grads) {
-  const std::span<const std::uint32_t> samples =
-      micro_batch(order_.epoch(step / steps_per_epoch_), options_.batch, step % steps_per_epoch_,
-                  options_.worker, options_.workers);
+  const Range own = BatchShares{options_.workers, 1}.samples_of(options_.batch, options_.worker);
+  const std::span<const std::uint32_t> samples = micro_batch(
+      order_.epoch(step / steps_per_epoch_), options_.batch, step % steps_per_epoch_, own);
   const PassContext context{PassMode::kTrain, options_.seed, static_cast<std::uint64_t>(step),
-                            options_.batch / options_.workers * options_.worker};
+                            own.begin};
   return pass_.run(params, {.samples = samples, .context = context}, grads,
                    [](int) { return Status(); });
 }
