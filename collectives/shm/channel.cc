@@ -59,6 +59,14 @@ std::uint64_t ShmBoards::all_bytes() {
   return all + total_bytes_.load(std::memory_order_relaxed);
 }
 
+ShmLayout ShmLayout::within(std::uint64_t share, std::vector<ShmQueue> queues, int ranks) {
+  ShmLayout layout{std::move(queues), ranks};
+  for (std::size_t most = 512 << 10; most >= 32 << 10 && layout.bytes() > share / 2; most /= 2) {
+    for (ShmQueue& queue : layout.queues) queue.slot_bytes = std::min(queue.slot_bytes, most);
+  }
+  return layout;
+}
+
 std::size_t ShmLayout::bytes() const {
   std::size_t each = queues.size() * sizeof(ShmChannel::Row);
   for (const ShmQueue& queue : queues) each += ShmChannel::place_bytes(queue);
@@ -79,7 +87,8 @@ ShmChannel::ShmChannel(std::shared_ptr<ShmBoards> boards, std::uint64_t board,
   at += sizeof(ShmCommon);
   rows_ = reinterpret_cast<Row*>(at);
   places_ = at + count * layout.queues.size() * sizeof(Row);
-  for (const ShmQueue& before : layout.queues.first(queue)) places_ += count * place_bytes(before);
+  for (const ShmQueue& before : std::span(layout.queues).first(queue))
+    places_ += count * place_bytes(before);
 }
 
 ShmChannel::~ShmChannel() {

@@ -60,11 +60,13 @@ struct ShmQueue {
   std::size_t slot_bytes;
 };
 
-// The queues of a board, a literal, and its ranks.
+// The queues of a board, and its ranks.
 struct ShmLayout {
-  std::span<const ShmQueue> queues;
+  std::vector<ShmQueue> queues;
   int ranks;
 
+  // With slots so much smaller that the board takes at most half of `share` bytes, but of 32 KiB.
+  static ShmLayout within(std::uint64_t share, std::vector<ShmQueue> queues, int ranks);
   std::size_t bytes() const;
   int channels() const { return ranks * static_cast<int>(queues.size()); }
 };
@@ -136,7 +138,7 @@ class ShmLooks {
   void pause(int look) const;
 
  private:
-  static constexpr int kQuick = 32;
+  static constexpr int kQuick = 4;
   // A rank that has yielded as often as there are others waits for one that sleeps.
   static constexpr int kCrowded = 48;
   // Then the engine goes on in the same way.
@@ -164,7 +166,6 @@ class ShmBoards {
         processes_(std::move(processes)) {}
 
   shm::Arena& arena() const { return *arena_; }
-  const std::shared_ptr<shm::Arena>& shared_arena() const { return arena_; }
 
   bool crowded() const { return crowded_; }
   const std::vector<std::int64_t>& processes() const { return processes_; }

@@ -136,7 +136,9 @@ Result<std::unique_ptr<CallPath>> MemoryPath::create(
     const GroupMembers& members, const std::shared_ptr<const SharedHosts>& hosts) {
   Group& group = members.group;
   const std::shared_ptr<ShmBoards>& boards = hosts->boards;
-  const ShmLayout layout{kGroupQueues, group.size()};
+  const ShmLayout layout =
+      ShmLayout::within(boards->arena().bytes_of_share(),
+                        {std::begin(kGroupQueues), std::end(kGroupQueues)}, group.size());
   // What this rank has made: the board, at rank 0, and its outbox.
   std::array<std::int64_t, 2> own{-1, -1};
   if (group.rank() == 0) {
@@ -208,7 +210,8 @@ Result<std::unique_ptr<PreparedCall>> MemoryPath::prepare(const CheckedCall& cal
   if (traits_of(call.call.kind).pair) {
     return std::unique_ptr<PreparedCall>(std::make_unique<Message>(group_, *messages_, call));
   }
-  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, *memory_));
+  GW_ASSIGN(Operated operated,
+            is_plain(call) ? as_it_is(call) : operated_of(call, call.options.stream, *memory_));
   return std::unique_ptr<PreparedCall>(std::make_unique<Run>(*this, call, std::move(operated)));
 }
 
@@ -217,7 +220,8 @@ Result<Work> MemoryPath::start(const CheckedCall& call) {
     if (group_.has_failed()) return group_.status();
     return messages_->start(call, nullptr);
   }
-  GW_ASSIGN(Operated operated, operated_of(call, call.options.stream, *memory_));
+  GW_ASSIGN(Operated operated,
+            is_plain(call) ? as_it_is(call) : operated_of(call, call.options.stream, *memory_));
   return Run(*this, call, std::move(operated)).start_alone(call.options.deadline);
 }
 
@@ -300,17 +304,18 @@ Status MemoryPath::Run::hand_over(ShmExecution execution, std::uint64_t flight,
                                   std::shared_ptr<WorkState> work) {
   auto running = std::make_unique<ShmExecution>(std::move(execution));
   running->hand_over(channel_, group().route_of(call_.number - 1));
-  return group().submit(std::make_unique<Operation>(Operation{.signature = signature_of(call_),
-                                                              .number = call_.number - 1,
-                                                              .algorithm = kShmAlgorithm,
-                                                              .queue = call_.queue,
-                                                              .execution = std::move(running),
-                                                              .work = std::move(work),
-                                                              .bytes_sent = group().other_bytes(),
-                                                              .after = operated_.after,
-                                                              .own = operated_.lent,
-                                                              .flight = flight}),
-                        deadline);
+  return group().engine()->submit(
+      std::make_unique<Operation>(Operation{.signature = signature_of(call_),
+                                            .number = call_.number - 1,
+                                            .algorithm = kShmAlgorithm,
+                                            .queue = call_.queue,
+                                            .deadline = group().end_of(deadline),
+                                            .execution = std::move(running),
+                                            .work = std::move(work),
+                                            .bytes_sent = group().other_bytes(),
+                                            .after = operated_.after,
+                                            .own = operated_.lent,
+                                            .flight = flight}));
 }
 
 }  // namespace gradwire

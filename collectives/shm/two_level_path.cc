@@ -79,7 +79,9 @@ Result<std::optional<Channels>> make_channels(Communicator& group, const SharedH
                                               const Nodes& here) {
   const auto self = static_cast<std::size_t>(group.rank());
   const auto& local = here.ranks[static_cast<std::size_t>(here.node_of[self])];
-  const ShmLayout layout{kHostQueues, static_cast<int>(local.size())};
+  const ShmLayout layout = ShmLayout::within(
+      hosts.boards ? hosts.boards->arena().bytes_of_share() : 0,
+      {std::begin(kHostQueues), std::end(kHostQueues)}, static_cast<int>(local.size()));
   std::array<std::int64_t, 1> own{0};
   if (here.place_of[self] == 0 && local.size() > 1) {
     const auto made = hosts.boards->make(layout.bytes(), layout.channels());
@@ -267,25 +269,17 @@ void TwoLevelPath::add_between(Stages& stages, const Between& between, std::uint
                                      .root = between.root,
                                      .counts = between.counts,
                                      .stretch_elems = kStretchBytes / width});
-  if (rows) {
-    const std::int64_t own = begin_of(between.counts, host_);
-    if (between.operands.in == between.operands.out + own * width) {
-      schedule = in_place(schedule, {between.counts[index(host_)], 0, own});
-    }
-  } else if (between.operands.in != between.operands.out) {
-    schedule = out_of_place(std::move(schedule));
-  }
+  const std::int64_t own = rows ? begin_of(between.counts, host_) : 0;
+  const bool there = rows && between.operands.in == between.operands.out + own * width;
+  const SharedElems shared{there ? between.counts[index(host_)] : 0, 0, own};
   Segmentation segmentation = group_.segmentation();
-  const std::int64_t segment = choice_.segment_bytes(between.collective, all * width, algorithm);
-  if (segment > 0) {
-    segmentation.segment_bytes = segmentation.least_segment_bytes =
-        std::min(segmentation.segment_bytes, static_cast<std::size_t>(segment));
-  }
   segmentation.slots = std::min(segmentation.slots, kSlotsOfPiece);
   auto jobs = std::make_shared<const std::vector<int>>(group_.job_ranks_of(between.ranks));
   Route route = group_.route_among(std::move(jobs), number, between.dtype);
   route.first_channel += static_cast<std::uint32_t>(between.lane * kSlotsOfPiece);
-  auto layout = std::make_shared<const Layout>(std::move(schedule), between.dtype, segmentation);
+  auto layout = lay_out(std::move(schedule), between.operands.in != between.operands.out, shared,
+                        between.dtype, segmentation,
+                        choice_.segment_bytes(between.collective, all * width, algorithm));
   stages.push_back(
       std::make_unique<Execution>(std::move(layout), between.operands, std::move(route)));
 }
@@ -409,17 +403,16 @@ class TwoLevelPath::Run final : public PreparedCall {
     const OpCall& call = kept_.call;
     const Extent& extent = kept_.extent;
     const std::uint64_t number = group().take_number();
-    return group().submit(
-        std::make_unique<Operation>(Operation{
-            .signature = signature_of(call.kind, extent.dtype, call.op, extent.agreed, call.peer),
-            .number = number,
-            .algorithm = kTwoLevel,
-            .queue = queue_,
-            .execution = std::make_unique<StagedExecution>(
-                group().route_of(number), path_.make(call, extent, number), kPiecesInFlight),
-            .work = work,
-            .bytes_sent = group().other_bytes()}),
-        deadline);
+    return group().engine()->submit(std::make_unique<Operation>(Operation{
+        .signature = signature_of(call.kind, extent.dtype, call.op, extent.agreed, call.peer),
+        .number = number,
+        .algorithm = kTwoLevel,
+        .queue = queue_,
+        .deadline = group().end_of(deadline),
+        .execution = std::make_unique<StagedExecution>(
+            group().route_of(number), path_.make(call, extent, number), kPiecesInFlight),
+        .work = work,
+        .bytes_sent = group().other_bytes()}));
   }
 
  private:

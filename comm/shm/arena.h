@@ -76,6 +76,8 @@ class Arena : public std::enable_shared_from_this<Arena> {
 
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
+  // About what each rank's share has.
+  std::uint64_t bytes_of_share() const { return bytes_ / static_cast<std::uint64_t>(ranks_); }
   Bell& bell(int rank) const;
 
   // Zeroed bytes of this rank's share, in pages of their own; they live as long as the Buffer.

@@ -41,7 +41,7 @@ void make_pair(Pair& pair) {
                  std::make_shared<ShmBoards>(opened.value(), false)};
   static constexpr ShmQueue kQueues[] = {{.small_bytes = 32 << 10, .slot_bytes = 64 << 10},
                                          {.small_bytes = 32 << 10, .slot_bytes = 4 << 10}};
-  const ShmLayout layout{kQueues, 2};
+  const ShmLayout layout{{std::begin(kQueues), std::end(kQueues)}, 2};
   const auto board = pair.boards[0]->make(layout.bytes(), layout.channels());
   ASSERT_TRUE(board.has_value()) << board.error().message();
   for (int r = 0; r < 2; ++r) {

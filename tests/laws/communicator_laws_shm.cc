@@ -394,6 +394,32 @@ TEST(CommunicatorShm, GroupsGiveTheirMemoryBack) {
   for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
 }
 
+// Where each of many ranks may share little, slots are smaller; there are no messages instead.
+TEST(CommunicatorShm, ManyRanksShareLittleMemory) {
+  constexpr int kRanks = 8;
+  auto transports = make_inproc_transports(kRanks);
+  ASSERT_TRUE(transports.has_value());
+  const auto outcomes = on_threads<Status>(kRanks, [&](int r) -> Status {
+    GW_ASSIGN(auto world,  // the least: 16 MiB each
+              make_sharing_communicator(std::move(transports.value()[static_cast<std::size_t>(r)]),
+                                        {.deadline_seconds = 60, .shared_bytes = 1}));
+    if (world->shared_memory() != SharedMemory::kAllRanks) {
+      return {Code::kInternal, "no shared memory: " + world->describe()};
+    }
+    for (const std::size_t elems : {std::size_t{1}, std::size_t{10'000}, std::size_t{3'000'001}}) {
+      std::vector<float> data(elems, static_cast<float>(r + 1));
+      GW_ASSIGN(Work work, world->all_reduce(view_of(std::span(data)), ReduceOp::kSum));
+      GW_TRY(work.wait());
+      constexpr float kSum = kRanks * (kRanks + 1) / 2;
+      if (std::ranges::count(data, kSum) != std::ssize(data)) {
+        return {Code::kInternal, "a sum of " + std::to_string(elems) + " elements is wrong"};
+      }
+    }
+    return {};
+  });
+  for (const Status& outcome : outcomes) EXPECT_TRUE(outcome.ok()) << outcome.message();
+}
+
 TEST(CommunicatorShm, AlgorithmsAreNamed) {
   const auto outcomes = on_two_ranks(10, [&](Communicator& world) -> Status {
     for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduce, OpKind::kGatherV,
