@@ -109,14 +109,14 @@ Result<std::vector<std::int64_t>> gather_among(Group& group, const std::vector<i
   const Operands operands{.in = reinterpret_cast<const std::byte*>(mine.data()),
                           .out = reinterpret_cast<std::byte*>(all.data())};
   auto work = std::make_shared<WorkState>(group.engine());
-  GW_TRY(group.submit(std::make_unique<Operation>(
-                          Operation{.signature = {.name = what},
-                                    .collective = false,
-                                    .execution = std::make_unique<Execution>(
-                                        std::move(layout), operands, route_among(group, members)),
-                                    .work = work,
-                                    .bytes_sent = group.message_bytes()}),
-                      std::nullopt));
+  GW_TRY(group.engine()->submit(std::make_unique<Operation>(Operation{
+      .signature = {.name = what},
+      .collective = false,
+      .deadline = group.end_of(std::nullopt),
+      .execution =
+          std::make_unique<Execution>(std::move(layout), operands, route_among(group, members)),
+      .work = work,
+      .bytes_sent = group.message_bytes()})));
   GW_TRY(Work(std::move(work)).wait());
   std::vector<std::int64_t> gathered;
   for (std::size_t m = 0; m < members.size(); ++m) {
@@ -340,13 +340,13 @@ Result<int> GroupCommunicator::probe(int peer, int tag, Deadline until) {
   SenderSearch::Request request = group_->search_for(peer, tag);
   auto answer = std::make_shared<SenderSearch::Answer>();
   auto work = std::make_shared<WorkState>(engine);
-  GW_TRY(group_->submit(std::make_unique<Operation>(Operation{
-                            .signature = {.name = "probe"},
-                            .collective = false,
-                            .execution = std::make_unique<SenderSearch>(std::move(request), answer),
-                            .work = work,
-                            .bytes_sent = group_->message_bytes()}),
-                        end_of_probe(until)));
+  GW_TRY(engine->submit(std::make_unique<Operation>(
+      Operation{.signature = {.name = "probe"},
+                .collective = false,
+                .deadline = end_of_probe(until),
+                .execution = std::make_unique<SenderSearch>(std::move(request), answer),
+                .work = work,
+                .bytes_sent = group_->message_bytes()})));
   if (engine->wait(*work, until)) {
     GW_TRY(work->status());
     return answer->source.load();

@@ -14,10 +14,6 @@ constexpr auto kSuspicion = std::chrono::milliseconds(150);
 constexpr auto kLook = std::chrono::milliseconds(20);
 constexpr int kNeighbours = 2;  // to either side
 
-double seconds(Deadline::duration duration) {
-  return std::chrono::duration<double>(duration).count();
-}
-
 }  // namespace
 
 Status check_job(const char* transport, const Rendezvous& rendezvous, double heartbeat_seconds,
@@ -306,8 +302,8 @@ void Membership::look_for_losses(Deadline now) {
     find_lost(*first, at(*first).reason, at(*first).cause);
   }
   while (const auto silent = liveness_.silent()) {  // ends: it is forgotten, by lose() too
-    const std::string reason =
-        format("no heartbeat for %.1f s", seconds(liveness_.silence_of(*silent)));
+    const std::chrono::duration<double> silence = liveness_.silence_of(*silent);
+    const std::string reason = format("no heartbeat for %.1f s", silence.count());
     if (!at(*silent).heard) {
       liveness_.forget(*silent);
       suspect(*silent, reason, now, LossCause::kSilence);

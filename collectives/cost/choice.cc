@@ -33,11 +33,6 @@ constexpr std::int64_t kMostStepsOfChoice = 150'000;
 constexpr std::int64_t kLongRow = std::int64_t{2} << 20;
 constexpr int kFewRanks = 8;  // more senders at once were not measured: they may overrun a port
 
-bool better_all_at_once(const CostQuestion& question) {
-  return question.collective == OpKind::kAllToAll && question.ranks <= kFewRanks &&
-         question.bytes / question.ranks >= kLongRow;
-}
-
 constexpr int kDigits = 4;
 
 std::int64_t rounded_down(std::int64_t bytes) {
@@ -172,7 +167,8 @@ std::string_view choose_algorithm(const CostQuestion& question, bool counted) {
   if (question.ranks == 1) return algorithms_of(question.collective, counted).front();
   const std::vector<Candidate> best = best_of(question, counted);
   if (best.empty()) return algorithms_of(question.collective, counted).front();
-  if (better_all_at_once(question)) {
+  if (question.collective == OpKind::kAllToAll && question.ranks <= kFewRanks &&
+      question.bytes / question.ranks >= kLongRow) {
     const auto direct = std::ranges::find(best, "direct", &Candidate::algorithm);
     if (direct != best.end()) return direct->algorithm;
   }

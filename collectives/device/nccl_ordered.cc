@@ -7,11 +7,10 @@ namespace {
 
 using Kind = NcclStep::Kind;
 
-bool reduces(Kind kind) {
-  return kind == Kind::kAllReduce || kind == Kind::kReduce || kind == Kind::kReduceScatter;
-}
 bool loses_nans(const NcclStep& step) {
-  return reduces(step.kind) && (step.op == ReduceOp::kMax || step.op == ReduceOp::kMin) &&
+  const bool reduces = step.kind == Kind::kAllReduce || step.kind == Kind::kReduce ||
+                       step.kind == Kind::kReduceScatter;
+  return reduces && (step.op == ReduceOp::kMax || step.op == ReduceOp::kMin) &&
          is_floating(step.dtype);
 }
 

@@ -319,18 +319,17 @@ Status NcclPath::start(const Calls& calls, const std::shared_ptr<WorkState>& wor
   const KeptCall& head = pairs ? *calls.front() : **collective;
   const std::uint64_t number = pairs ? next_pair_++ : group_.take_number();
   auto flight = std::make_shared<NcclFlight>();
-  GW_TRY(
-      group_.submit(std::make_unique<Operation>(Operation{
-                        .signature = signature_of(head.call.kind, head.extent.dtype, head.call.op,
-                                                  head.extent.agreed, head.call.peer),
-                        .number = number,
-                        .algorithm = kAlgorithm,
-                        .collective = !pairs,
-                        .execution = std::make_unique<NcclExecution>(
-                            comm_, flight, group_.route_of(number), peers_of(calls, pairs)),
-                        .work = work,
-                        .bytes_sent = group_.other_bytes()}),
-                    until));
+  GW_TRY(group_.engine()->submit(std::make_unique<Operation>(
+      Operation{.signature = signature_of(head.call.kind, head.extent.dtype, head.call.op,
+                                          head.extent.agreed, head.call.peer),
+                .number = number,
+                .algorithm = kAlgorithm,
+                .collective = !pairs,
+                .deadline = until,
+                .execution = std::make_unique<NcclExecution>(comm_, flight, group_.route_of(number),
+                                                             peers_of(calls, pairs)),
+                .work = work,
+                .bytes_sent = group_.other_bytes()})));
   std::erase_if(open_, [](const auto& one) { return one->done(); });
   open_.push_back(work);
   Enqueued made;  // until NCCL is through with it where it failed, too

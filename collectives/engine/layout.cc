@@ -167,4 +167,19 @@ std::size_t Layout::arrival_of(const Step& step, int cut, std::size_t round) con
   return offset;
 }
 
+std::shared_ptr<const Layout> lay_out(Schedule schedule, bool apart, const SharedElems& shared,
+                                      DType dtype, Segmentation segmentation,
+                                      std::int64_t segment_bytes, StagedTensors staged) {
+  if (schedule.in_place && apart) {
+    schedule = out_of_place(std::move(schedule));
+  } else if (!schedule.in_place && shared.elems > 0) {
+    schedule = in_place(schedule, shared);
+  }
+  if (segment_bytes > 0) {
+    segmentation.segment_bytes = segmentation.least_segment_bytes =
+        std::min(segmentation.segment_bytes, static_cast<std::size_t>(segment_bytes));
+  }
+  return std::make_shared<const Layout>(std::move(schedule), dtype, segmentation, staged);
+}
+
 }  // namespace gradwire

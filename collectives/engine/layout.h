@@ -12,8 +12,10 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "collectives/schedules/schedules.h"
 #include "gradwire/schedule.h"
 #include "gradwire/tensor.h"
 
@@ -141,5 +143,11 @@ class Layout {
   std::size_t slot_bytes_ = 0;
   std::vector<std::vector<std::vector<const Step*>>> actions_;  // by stretch, if any, and round
 };
+
+// Of a schedule for an input and an output that are not the same memory (apart), or share some of
+// it. segment_bytes: what its cells are best cut into; 0: as all are.
+std::shared_ptr<const Layout> lay_out(Schedule schedule, bool apart, const SharedElems& shared,
+                                      DType dtype, Segmentation segmentation,
+                                      std::int64_t segment_bytes, StagedTensors staged = {});
 
 }  // namespace gradwire

@@ -95,6 +95,7 @@ Status ProgressEngine::submit(std::unique_ptr<Operation> operation) {
     operation->work->finish(not_in_children());
     return not_in_children();
   }
+  operation->started = Clock::now();
   std::unique_lock lock(mutex_);
   const Route& route = operation->execution->route();
   if (const Status failure = failure_of(route.communicator); !failure.ok()) {

@@ -76,11 +76,4 @@ SenderSearch::Request Group::search_for(int peer, int tag) const {
   return request;
 }
 
-Status Group::submit(std::unique_ptr<Operation> operation,
-                     const std::optional<Deadline>& deadline) const {
-  operation->started = std::chrono::steady_clock::now();
-  operation->deadline = end_of(deadline);
-  return engine_->submit(std::move(operation));
-}
-
 }  // namespace gradwire

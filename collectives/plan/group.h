@@ -72,10 +72,6 @@ class Group {
                     DType dtype) const;
   // For the sender of a message with that tag: among all other ranks if peer is kAnySource.
   SenderSearch::Request search_for(int peer, int tag) const;
-  // Hands it to the engine with these times. Its Work ends in any case; the error is that of an
-  // engine that has failed before.
-  Status submit(std::unique_ptr<Operation> operation,
-                const std::optional<Deadline>& deadline) const;
 
   // That share its reductions; null: each is done by one thread.
   const std::shared_ptr<Workers>& workers() const { return engine_->workers(); }

@@ -105,11 +105,8 @@ Result<std::shared_ptr<std::byte>> OwnMemory::lend(std::size_t bytes, Device dev
 
 Result<Operated> operated_of(const CheckedCall& call, const Stream& stream, OwnMemory& memory) {
   Operated operated{.in = call.call.in.data(), .out = call.call.out.data()};
-  if (call.call.kind == OpKind::kAllReduceFused) {
-    GW_TRY(fuse(operated, call, stream, memory));
-  } else if (call.options.factor != 1) {
-    GW_TRY(premultiply(operated, call, stream, memory));
-  }
+  GW_TRY(call.call.kind == OpKind::kAllReduceFused ? fuse(operated, call, stream, memory)
+                                                   : premultiply(operated, call, stream, memory));
   return operated;
 }
 

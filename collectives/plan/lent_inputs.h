@@ -40,7 +40,15 @@ struct Operated {
   std::shared_ptr<std::byte> lent = {};  // what they use of lent memory, and the run itself
 };
 
-// stream: the caller's, of the device that the tensors are on. Errors: those of `memory`.
+// Whether a run finds them where the caller has them: all but fused ones, and a factor's.
+inline bool is_plain(const CheckedCall& call) {
+  return call.call.kind != OpKind::kAllReduceFused && call.options.factor == 1;
+}
+inline Result<Operated> as_it_is(const CheckedCall& call) {
+  return Operated{.in = call.call.in.data(), .out = call.call.out.data()};
+}
+// Of one that is not plain. stream: the caller's, of the device that the tensors are on. Errors:
+// those of `memory`.
 Result<Operated> operated_of(const CheckedCall& call, const Stream& stream, OwnMemory& memory);
 
 }  // namespace gradwire

@@ -247,21 +247,12 @@ Result<MessagePlan> MessagePath::make_plan(const CheckedCall& call, const PlanKe
   std::string_view algorithm;
   std::int64_t segment_bytes = 0;
   GW_ASSIGN(Schedule schedule, schedule_of(call, algorithm, segment_bytes));
-  if (schedule.in_place && key.apart) {
-    schedule = out_of_place(std::move(schedule));
-  } else if (!schedule.in_place && key.extent.shared > 0) {
-    const Extent& e = key.extent;
-    schedule = in_place(schedule, {e.shared, e.in_begin, e.out_begin});
-  }
   Segmentation segmentation = group_.segmentation();
   segmentation.ends_short = traits_of(call.call.kind).pair;
-  if (segment_bytes > 0) {
-    segmentation.segment_bytes = segmentation.least_segment_bytes =
-        std::min(segmentation.segment_bytes, static_cast<std::size_t>(segment_bytes));
-  }
-  auto layout = std::make_shared<const Layout>(std::move(schedule), call.extent.dtype, segmentation,
-                                               key.staged);
-  return MessagePlan{std::move(layout), algorithm};
+  const SharedElems shared{key.extent.shared, key.extent.in_begin, key.extent.out_begin};
+  return MessagePlan{lay_out(std::move(schedule), key.apart, shared, call.extent.dtype,
+                             segmentation, segment_bytes, key.staged),
+                     algorithm};
 }
 
 Result<MessagePlan> MessagePath::plan_of(const CheckedCall& call, PlanKey key) {
@@ -299,7 +290,7 @@ Result<MessageCall> MessagePath::plan(const CheckedCall& checked) {
                       .stream = stream,
                       .queue = queue_of(checked),
                       .workers = group_.workers()};
-  if (call.kind != OpKind::kAllReduceFused || !on_device) {
+  if (!is_plain(checked) && (call.kind != OpKind::kAllReduceFused || !on_device)) {
     GW_ASSIGN(planned.operated, operated_of(checked, stream, *memory_));
     planned.operands.in = planned.operated.in;
     planned.operands.out = planned.operated.out;
@@ -403,13 +394,14 @@ Status MessagePath::Run::start(const std::shared_ptr<WorkState>& work,
                                                          .collective = !call_.pair(),
                                                          .brief = is_brief(call_),
                                                          .queue = call_.operands.queue,
+                                                         .deadline = group().end_of(deadline),
                                                          .work = work,
                                                          .bytes_sent = group().message_bytes(),
                                                          .after = call_.operated.after,
                                                          .own = call_.operated.lent});
   if (call_.kind == OpKind::kRecv && call_.peer == kAnySource) {
     operation->execution = search(work);
-    return group().submit(std::move(operation), deadline);
+    return group().engine()->submit(std::move(operation));
   }
   PairLedger::Message message;
   if (!call_.pair()) {
@@ -421,7 +413,7 @@ Status MessagePath::Run::start(const std::shared_ptr<WorkState>& work,
   if (call_.pair() && !deadline) operation->peer = group().job_rank(call_.peer);
   operation->execution = std::make_unique<Execution>(call_.plan.layout, call_.operands,
                                                      route_of(group(), call_, message));
-  return group().submit(std::move(operation), deadline);
+  return group().engine()->submit(std::move(operation));
 }
 
 // What it makes outlives the communicator, if need be.

@@ -12,8 +12,8 @@
 #include <numeric>
 
 #include "base/check.h"
-#include "collectives/schedules/ring.h"
 #include "collectives/schedules/schedules.h"
+#include "collectives/schedules/steps.h"
 
 namespace gradwire {
 namespace {

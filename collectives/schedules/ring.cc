@@ -10,7 +10,7 @@
 //
 // A chunk's values are added in the order in which it walks, so the order depends on the chunk's
 // index alone. Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 2009.
-#include "collectives/schedules/ring.h"
+#include "collectives/schedules/steps.h"
 
 #include <algorithm>
 #include <utility>

@@ -128,13 +128,6 @@ const Algorithm& algorithm_named(OpKind collective, std::string_view name) {
   return *found;
 }
 
-// Whether its tensor is larger than a stretch; its schedule may be divisible nevertheless.
-bool comes_in_stretches(const R& r) {
-  const bool one_tensor =
-      r.collective == C::kAllReduce || r.collective == C::kBroadcast || r.collective == C::kReduce;
-  return one_tensor && r.stretch_elems > 0 && r.elems > r.stretch_elems;
-}
-
 }  // namespace
 
 std::string_view schedule_name(OpKind kind) {
@@ -166,7 +159,10 @@ bool is_pipeline(OpKind collective, std::string_view algorithm) {
 
 Schedule make_schedule(const ScheduleRequest& request) {
   const Algorithm& found = algorithm_named(request.collective, request.algorithm);
-  if (!comes_in_stretches(request)) return found.make(request);
+  const C kind = request.collective;
+  const bool one_tensor = kind == C::kAllReduce || kind == C::kBroadcast || kind == C::kReduce;
+  const bool longer = request.stretch_elems > 0 && request.elems > request.stretch_elems;
+  if (!one_tensor || !longer) return found.make(request);
   ScheduleRequest part = request;
   part.elems = request.stretch_elems;
   Schedule schedule = found.make(part);

@@ -14,8 +14,8 @@
 #include <map>
 #include <utility>
 
-#include "collectives/schedules/ring.h"
 #include "collectives/schedules/schedules.h"
+#include "collectives/schedules/steps.h"
 
 namespace gradwire {
 

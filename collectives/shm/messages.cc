@@ -934,7 +934,6 @@ void ShmMessages::submit_one(ProgressEngine* engine, const OpenPtr& one) {
       .work = std::move(work),
       .bytes_sent = counted_});
   if (!one->deadline && one->peer >= 0) operation->peer = job_rank(one->peer);
-  operation->started = Clock::now();
   operation->deadline = one->deadline.value_or(deadline_in(deadline_seconds_));
   (void)engine->submit(std::move(operation));
 }
