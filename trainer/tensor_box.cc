@@ -40,6 +40,12 @@ TensorBox TensorBox::cut(int dim, Range range) const {
   return box;
 }
 
+Shape TensorBox::shape() const {
+  Shape shape = grid;
+  for (std::size_t d = 0; d < kDims; ++d) shape.dim[d] = at[d].size();
+  return shape;
+}
+
 std::int64_t TensorBox::elems() const {
   return at[0].size() * at[1].size() * at[2].size() * at[3].size();
 }
@@ -67,10 +73,12 @@ std::int64_t TensorBox::index_of(std::int64_t element) const {
   return index;
 }
 
+std::string range_text(const TensorBox& box) { return box.is_whole() ? "" : range_list(box); }
+
 std::string to_string(const TensorBox& box) {
   std::string text = to_string(box.whole);
   if (box.grid != box.whole) text += " as " + to_string(box.grid);
-  return box.is_whole() ? text : text + range_list(box);
+  return text + range_text(box);
 }
 
 Status check_box(const TensorBox& box) {

@@ -32,6 +32,8 @@ struct TensorBox {
   // The same box, of dimension `dim` of the grid `range` alone, which is within what it had.
   TensorBox cut(int dim, Range range) const;
 
+  // Of what is in it: as many dimensions as the grid.
+  Shape shape() const;
   std::int64_t elems() const;
   bool is_whole() const { return elems() == whole.elems(); }
   // Place of the box's element `i` among the tensor's, both in row-major order, and the inverse;
@@ -42,6 +44,8 @@ struct TensorBox {
   friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
 
+// "[0:3, 0:4]"; "" of all of a tensor.
+std::string range_text(const TensorBox& box);
 // "(6, 4)", "(6, 4)[0:3, 0:4]", "(6, 4) as (3, 2, 4)[0:3, 0:1, 0:4]": for messages.
 std::string to_string(const TensorBox& box);
 

@@ -99,6 +99,7 @@ Status Checkpoints::save(const CheckpointPosition& position,
                          const std::map<std::string, std::string>& settings,
                          std::span<const TensorPart> mine) {
   const bool first = communicator_.rank() == 0;
+  GW_TRY(check_mesh(position.mesh, communicator_.size()));
   const Status finite =
       share_outcome(communicator_, check_model(mine), {}, options_.seconds).error();
   diverged_ = finite.code() == Code::kInvalidArgument;  // what is lost on the way has other codes
@@ -108,9 +109,9 @@ Status Checkpoints::save(const CheckpointPosition& position,
   Status outcome;
   std::string list;
   if (!mine.empty()) {
-    auto written =
-        write_tensor_file(part, "rank-" + std::to_string(communicator_.rank()) + ".safetensors",
-                          mine, options_.observer);
+    auto written = write_tensor_file(
+        part, "rank-" + std::to_string(communicator_.rank()) + ".safetensors",
+        coordinates_of(position.mesh, communicator_.rank()), mine, options_.observer);
     outcome = written.error();
     if (written.has_value()) list = write_part_list(written.value());
   }

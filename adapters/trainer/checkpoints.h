@@ -32,11 +32,12 @@ class Checkpoints {
       : communicator_(communicator), options_(std::move(options)), store_(options_.folder) {}
 
   // Every rank gives the parts that it has; together they cover their tensors, each element once.
-  // `position` and `settings` are rank 0's. A model that is not finite (check_model()) on any rank
-  // is refused before anything is touched. Of older checkpoints more than `keep` are surplus, and
-  // go before anything is written, the oldest first. On return the new one is on the disk, and the
-  // last `keep` are there, at least two: whether training can go on from the new one is not known
-  // yet. After an error while it was written those that were there still are.
+  // `settings` are rank 0's; `position` is equal on all ranks, its mesh that of the communicator. A
+  // model that is not finite (check_model()) on any rank is refused before anything is touched. Of
+  // older checkpoints more than `keep` are surplus, and go before anything is written, the oldest
+  // first. On return the new one is on the disk, and the last `keep` are there, at least two:
+  // whether training can go on from the new one is not known yet. After an error while it was
+  // written those that were there still are.
   Status save(const CheckpointPosition& position,
               const std::map<std::string, std::string>& settings, std::span<const TensorPart> mine);
   // Whether the last save() was refused because the model is not finite.

@@ -42,7 +42,8 @@ std::optional<WorkerEntry> worker_entry(std::string_view name) {
 
 // Views of no memory have a shape all the same.
 TensorPart part_of(std::string name, const TensorView& values) {
-  if (values.elems() == 0) return {std::move(name), Shape::vector(0), 0, ConstTensorView(values)};
+  if (values.elems() == 0)
+    return {std::move(name), TensorBox::of(Shape::vector(0)), 0, ConstTensorView(values)};
   return whole_tensor(std::move(name), values);
 }
 
@@ -138,7 +139,8 @@ std::map<std::string, std::string> settings_of(const TrainingCheckpointOptions& 
 
 ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& manifest,
                          const std::map<std::string, std::string>& notes) {
-  ResumedFrom from{path, manifest.position.step, manifest.position.ranks, {}};
+  ResumedFrom from{
+      path, manifest.position.step, static_cast<int>(manifest.position.mesh.ranks()), {}};
   for (const auto& [name, now] : notes) {
     const auto before = manifest.settings.find(name);
     if (before != manifest.settings.end() && before->second != now) from.was.insert(*before);
@@ -187,7 +189,7 @@ Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
   position.step = trainer_.steps_done();
   position.consumed_samples = position.step * options_.batch;
   position.seed = options_.seed;
-  position.ranks = communicator_.size();
+  position.mesh.dp = communicator_.size();
   position.learning_rate = learning_rate;
   position.loss_scale = loss_scale;
   GW_ASSIGN(const std::vector<TensorPart> mine, parts());
@@ -219,7 +221,7 @@ Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
 
 Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader) {
   const auto& tensors = reader.manifest().tensors;
-  const int old_ranks = reader.manifest().position.ranks;
+  const int old_ranks = static_cast<int>(reader.manifest().position.mesh.ranks());
   // Between nodes others' state matters even to a job of as many ranks: its nodes may be others.
   const bool levels = std::any_of(tensors.begin(), tensors.end(), [](const auto& entry) {
     return entry.first.find(".outer.") != std::string::npos;

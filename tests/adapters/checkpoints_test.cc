@@ -92,7 +92,8 @@ TEST_F(JobCheckpoints, TheManifestSaysWhatRankZeroWasTold) {
   const CheckpointManifest& manifest = reader.value().manifest();
   EXPECT_EQ(manifest.written_by, "a test");
   EXPECT_EQ(manifest.settings.at("model"), "toy");
-  EXPECT_EQ(manifest.position.ranks, 3);
+  EXPECT_EQ(manifest.position.mesh, (MeshSizes{1, 3, 1}));
+  EXPECT_EQ(manifest.files[2].at, (MeshCoordinates{0, 2, 0}));
   // 37 * 11 elements in three almost equal pieces, the longer ones first.
   const auto& slices = manifest.tensors.at("weight").slices;
   ASSERT_EQ(slices.size(), 3U);
@@ -157,6 +158,7 @@ TEST_F(JobCheckpoints, AModelThatIsNotFiniteOnSomeRankIsRefusedAndTheGoodOneStay
       own.keep = 1;
       CheckpointPosition position;
       position.step = 20;
+      position.mesh.dp = communicator->size();
       std::vector<float> values(8, 1);
       if (communicator->rank() == 1) values[5] = std::numeric_limits<float>::infinity();
       const std::vector<TensorPart> parts{
@@ -172,6 +174,7 @@ TEST_F(JobCheckpoints, OtherStateMayBeInfinite) {
   const auto save = [&](std::unique_ptr<Communicator>& communicator) {
     CheckpointPosition position;
     position.step = 20;
+    position.mesh.dp = communicator->size();
     const std::vector<float> values(8, std::numeric_limits<float>::infinity());
     const std::vector<TensorPart> parts{
         whole_tensor("trainer/exp_avg_sq", const_view_of(std::span<const float>(values)))};
@@ -206,6 +209,7 @@ TEST_F(JobCheckpoints, APartThatNobodyHasIsAnErrorEverywhere) {
   const auto save_less = [&](std::unique_ptr<Communicator>& communicator) {
     CheckpointPosition position;
     position.step = 20;
+    position.mesh.dp = communicator->size();
     const JobState state(20, communicator->rank(), 3);
     std::vector<TensorPart> parts = state.parts();
     if (communicator->rank() == 1) parts.erase(parts.begin());
@@ -219,9 +223,10 @@ TEST_F(JobCheckpoints, RanksThatDisagreeOnATensorAreNamed) {
   const auto disagree = [&](std::unique_ptr<Communicator>& communicator) {
     CheckpointPosition position;
     position.step = 20;
+    position.mesh.dp = communicator->size();
     const JobState state(20, communicator->rank(), 3);
     std::vector<TensorPart> parts = state.parts();
-    if (communicator->rank() == 2) parts[0].shape = Shape::vector(kRows * kColumns);
+    if (communicator->rank() == 2) parts[0].box = TensorBox::of(Shape::vector(kRows * kColumns));
     return Checkpoints(*communicator, options()).save(position, {}, parts);
   };
   expect_refused(on_ranks(3, disagree), Code::kRankMismatch, "rank-2.safetensors", "weight",

@@ -162,7 +162,7 @@ std::map<std::string, std::vector<double>> average_residual(const std::string& f
   EXPECT_TRUE(reader.has_value());
   const CheckpointManifest& manifest = reader.value().manifest();
   std::map<std::string, std::vector<double>> average;
-  for (int rank = 0; rank < manifest.position.ranks; ++rank) {
+  for (int rank = 0; rank < manifest.position.mesh.dp; ++rank) {
     const std::string prefix = "rank-" + std::to_string(rank) + "/hook/";
     std::map<std::string, std::size_t> joined;
     for (const auto& [name, tensor] : manifest.tensors) {
@@ -177,10 +177,10 @@ std::map<std::string, std::vector<double>> average_residual(const std::string& f
       const std::int64_t elems = manifest.tensors.at(whole).shape.elems();
       sum.resize(static_cast<std::size_t>(elems));
       const std::int64_t begin =
-          second ? piece(elems, manifest.position.ranks, rank).begin : std::int64_t{0};
+          second ? piece(elems, manifest.position.mesh.dp, rank).begin : std::int64_t{0};
       for (std::size_t i = 0; i < values.size(); ++i) {
         sum[static_cast<std::size_t>(begin) + i] +=
-            static_cast<double>(values[i]) / manifest.position.ranks;
+            static_cast<double>(values[i]) / manifest.position.mesh.dp;
       }
     }
   }

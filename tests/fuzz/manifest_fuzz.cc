@@ -18,17 +18,35 @@ CheckpointManifest example() {
   manifest.settings = {{"compressor", "topk:ratio=0.01,ef=ef14"}};
   manifest.written_by = "gradwire";
   manifest.files = {{"rank-0.safetensors", 100, 1}, {"rank-1.safetensors", 200, 2}};
-  manifest.tensors["w"] = {DType::kF32,
-                           Shape::matrix(2, 3),
-                           {{0, 4, 0, "w[0:4]", 0x0123456789abcdef}, {4, 6, 1, "w[4:6]", 7}}};
-  manifest.tensors["none"] = {DType::kU8, Shape::vector(0), {{0, 0, 1, "none", 8}}};
+  manifest.position.mesh.tp = 2;
+  manifest.files[1].at.tp = 1;
+  const Shape none = Shape::vector(0);
+  const TensorBox w = TensorBox::of(Shape::matrix(2, 3));
+  manifest.tensors["w"] = {
+      DType::kF32,
+      w.whole,
+      w.grid,
+      {{w.at, 0, 4, 0, "w[0:4]", 0x0123456789abcdef}, {w.at, 4, 6, 1, "w[4:6]", 7}}};
+  manifest.tensors["none"] = {
+      DType::kU8, none, none, {{TensorBox::of(none).at, 0, 0, 1, "none", 8}}};
+  const TensorBox qkv = TensorBox::of(Shape::matrix(6, 3), {{3, 2, 3, 1}, 3});
+  manifest.tensors["qkv"] = {DType::kBF16,
+                             qkv.whole,
+                             qkv.grid,
+                             {{qkv.cut(1, {0, 1}).at, 0, 9, 0, "qkv[0:3, 0:1, 0:3]", 1},
+                              {qkv.cut(1, {1, 2}).at, 0, 9, 1, "qkv[0:3, 1:2, 0:3]", 2}}};
   return manifest;
+}
+
+CheckpointTensor facts(const TensorBox& box, Range elems, const std::string& entry) {
+  return {DType::kF32, box.whole, box.grid, {{box.at, elems.begin, elems.end, 0, entry, 1}}};
 }
 
 PartList parts() {
   return {{"rank-0.safetensors", 100, 1},
-          {{"w", {DType::kBF16, Shape::vector(4), {{0, 4, 0, "w", 1}}}},
-           {"v", {DType::kF32, Shape::matrix(2, 2), {{1, 3, 0, "v[1:3]", 2}}}}}};
+          {{"w", facts(TensorBox::of(Shape::vector(4)), {0, 4}, "w")},
+           {"v", facts(TensorBox::of(Shape::matrix(2, 2)), {1, 3}, "v[1:3]")},
+           {"q", facts(TensorBox::of(Shape::matrix(2, 2)).cut(1, {1, 2}), {0, 2}, "q[0:2, 1:2]")}}};
 }
 
 // What was read keeps its promises and is written as it was read.

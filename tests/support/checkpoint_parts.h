@@ -31,8 +31,9 @@ class JobState {
   }
 
   std::vector<TensorPart> parts() const {
-    return {{"weight", kWeightShape, range_.begin, const_view_of(std::span(weight_))},
-            whole_tensor(counter_name_, const_view_of(std::span(counter_)))};
+    return {
+        {"weight", TensorBox::of(kWeightShape), range_.begin, const_view_of(std::span(weight_))},
+        whole_tensor(counter_name_, const_view_of(std::span(counter_)))};
   }
 
  private:
@@ -46,7 +47,7 @@ inline Status save_job(Communicator& communicator, const CheckpointsOptions& opt
                        std::int64_t step) {
   CheckpointPosition position;
   position.step = step;
-  position.ranks = communicator.size();
+  position.mesh.dp = communicator.size();
   const JobState state(step, communicator.rank(), communicator.size());
   return Checkpoints(communicator, options).save(position, {{"model", "toy"}}, state.parts());
 }
@@ -63,7 +64,7 @@ inline std::string what_is_wrong(CheckpointReader& reader) {
       return "element " + std::to_string(e) + " is not of step " + std::to_string(step);
     }
   }
-  for (int rank = 0; rank < reader.manifest().position.ranks; ++rank) {
+  for (int rank = 0; rank < reader.manifest().position.mesh.ranks(); ++rank) {
     std::vector<std::int64_t> counter(2);
     const Status got =
         reader.read("rank-" + std::to_string(rank) + "/counter", view_of(std::span(counter)));

@@ -39,6 +39,18 @@ class Checkpoint : public ::testing::Test {
  protected:
   Checkpoint() : weight_(24), counter_{-5, 1LL << 40}, codes_{1, -2, 3} {
     std::iota(weight_.begin(), weight_.end(), 100.0F);
+    int part = 0;
+    for (const TensorBox& box : {heads({0, 1}), heads({1, 3})}) {
+      for (std::int64_t i = 0; i < box.elems(); ++i) {
+        heads_[static_cast<std::size_t>(part)].push_back(static_cast<float>(box.element(i)));
+      }
+      ++part;
+    }
+  }
+
+  // Heads of queries, keys and values, of one row each; element e is e.
+  static TensorBox heads(Range of) {
+    return TensorBox::of(Shape::matrix(9, 2), {{3, 3, 2, 1}, 3}).cut(1, of);
   }
 
   ConstTensorView weight(std::int64_t begin, std::int64_t end) const {
@@ -50,18 +62,22 @@ class Checkpoint : public ::testing::Test {
     EXPECT_TRUE(part.has_value()) << part.error().message();
     const Shape shape = Shape::matrix(4, 6);
     const std::vector<TensorPart> first{
-        {"fc.weight", shape, 20, weight(20, 24)},
-        {"fc.weight", shape, 0, weight(0, 10)},
+        {"fc.weight", TensorBox::of(shape), 20, weight(20, 24)},
+        {"fc.weight", TensorBox::of(shape), 0, weight(0, 10)},
+        {"qkv", heads({0, 1}), 0, const_view_of(std::span<const float>(heads_[0]))},
         whole_tensor("counter", const_view_of(std::span<const std::int64_t>(counter_)))};
     const std::vector<TensorPart> second{
-        {"fc.weight", shape, 10, weight(10, 20)},
+        {"fc.weight", TensorBox::of(shape), 10, weight(10, 20)},
+        {"qkv", heads({1, 3}), 5, const_view_of(std::span<const float>(heads_[1])).slice(5, 7)},
+        {"qkv", heads({1, 3}), 0, const_view_of(std::span<const float>(heads_[1])).slice(0, 5)},
         whole_tensor("codes", const_view_of(std::span<const std::int8_t>(codes_)))};
     CheckpointManifest manifest;
     manifest.position.step = step;
+    manifest.position.mesh.tp = 2;
     int index = 0;
     for (const auto& parts : {first, second}) {
       const std::string name = "rank-" + std::to_string(index) + ".safetensors";
-      auto written = write_tensor_file(part.value(), name, parts, {});
+      auto written = write_tensor_file(part.value(), name, {0, 0, index}, parts, {});
       EXPECT_TRUE(written.has_value()) << written.error().message();
       auto told = read_part_list(write_part_list(written.value()));
       EXPECT_TRUE(told.has_value()) << told.error().message();
@@ -84,6 +100,7 @@ class Checkpoint : public ::testing::Test {
   std::vector<float> weight_;
   std::vector<std::int64_t> counter_;
   std::vector<std::int8_t> codes_;
+  std::vector<float> heads_[2];
 };
 
 TEST_F(Checkpoint, IsReadInAnyCut) {
@@ -107,6 +124,32 @@ TEST_F(Checkpoint, IsReadInAnyCut) {
   ASSERT_TRUE(reader.value().read("codes", view_of(std::span(codes))).ok());
   EXPECT_EQ(codes, codes_);
   EXPECT_TRUE(reader.value().verify().ok());
+}
+
+// Of what two tensor-parallel ranks wrote, any other number of them reads its heads, and a replica
+// all rows.
+TEST_F(Checkpoint, BoxesAreReadInAnyOtherBoxes) {
+  write(20);
+  auto reader = CheckpointReader::open(store_.path_of(20));
+  ASSERT_TRUE(reader.has_value()) << reader.error().message();
+  std::vector<TensorBox> wanted{TensorBox::of(Shape::matrix(9, 2)), heads({0, 3}),
+                                heads({0, 2}).cut(2, {1, 2}), heads({1, 1})};
+  for (std::int64_t head = 0; head < 3; ++head) wanted.push_back(heads({head, head + 1}));
+  for (const TensorBox& box : wanted) {
+    for (std::int64_t begin = 0; begin <= box.elems(); ++begin) {
+      std::vector<float> read(static_cast<std::size_t>(box.elems() - begin), -1);
+      const Status status = reader.value().read("qkv", box, begin, view_of(std::span(read)));
+      ASSERT_TRUE(status.ok()) << status.message();
+      for (std::size_t i = 0; i < read.size(); ++i) {
+        const std::int64_t element = box.element(begin + static_cast<std::int64_t>(i));
+        ASSERT_EQ(read[i], static_cast<float>(element)) << to_string(box);
+      }
+    }
+  }
+  std::vector<float> rows(2);
+  const TensorBox row = TensorBox::of(Shape::matrix(9, 2)).cut(0, {0, 1});
+  EXPECT_THAT(reader.value().read("qkv", row, 0, view_of(std::span(rows))),
+              fails(kInvalid, "qkv", "(3, 3, 2)", "(9, 2)[0:1, 0:2]"));
 }
 
 TEST_F(Checkpoint, WhatDoesNotFitIsRefusedByName) {
@@ -221,8 +264,8 @@ TEST_F(Checkpoint, NothingIsOverwritten) {
 }
 
 TEST_F(Checkpoint, APartOutsideItsTensorIsRefused) {
-  const std::vector<TensorPart> parts{{"w", Shape::vector(12), 4, weight(0, 10)}};
-  EXPECT_THAT(write_tensor_file(folder_.path(), "x", parts, {}).error(),
+  const std::vector<TensorPart> parts{{"w", TensorBox::of(Shape::vector(12)), 4, weight(0, 10)}};
+  EXPECT_THAT(write_tensor_file(folder_.path(), "x", {}, parts, {}).error(),
               fails(kInvalid, "w", "[4, 14)", "12"));
   EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
@@ -245,6 +288,8 @@ TEST_F(Checkpoint, ThePythonOfTheManualReadsIt) {
   program +=
       "shape, values = tensor(sys.argv[1], 'fc.weight')\n"
       "assert shape == [4, 6] and list(values) == [100.0 + i for i in range(24)], values\n"
+      "shape, values = tensor(sys.argv[1], 'qkv')\n"
+      "assert shape == [9, 2] and list(values) == list(range(18)), values\n"
       "assert list(tensor(sys.argv[1], 'counter')[1]) == [-5, 2**40]\n"
       "assert list(tensor(sys.argv[1], 'codes')[1]) == [1, -2, 3]\n";
   put(folder_.path() + "/read.py", program);

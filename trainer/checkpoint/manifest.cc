@@ -15,7 +15,6 @@ namespace {
 using Json = ManifestJson;
 
 constexpr std::string_view kFormat = "gradwire checkpoint";
-constexpr std::int64_t kMostRanks = 1 << 20;
 
 Json json_of_checkpoint(const CheckpointManifest& manifest) {
   const CheckpointPosition& at = manifest.position;
@@ -25,7 +24,7 @@ Json json_of_checkpoint(const CheckpointManifest& manifest) {
                {"step", at.step},
                {"consumed_samples", at.consumed_samples},
                {"seed", at.seed},
-               {"ranks", at.ranks},
+               {"mesh", json_of(at.mesh)},
                {"learning_rate", at.learning_rate},
                {"loss_scale", at.loss_scale},
                {"settings", Json::object()},
@@ -37,35 +36,52 @@ Json json_of_checkpoint(const CheckpointManifest& manifest) {
   return json;
 }
 
-Result<CheckpointPosition> read_position(const JsonMembers& members) {
+// Version 1 knew replicas alone.
+Result<MeshSizes> read_mesh(const JsonMembers& members, int version) {
+  if (version > 1) {
+    GW_ASSIGN(const Json* mesh, members.object("mesh"));
+    return read_mesh_json(*mesh);
+  }
+  GW_ASSIGN(const std::int64_t ranks, members.whole("ranks", 1, kMostRanks));
+  return MeshSizes{1, static_cast<int>(ranks), 1};
+}
+
+Result<CheckpointPosition> read_position(const JsonMembers& members, int version) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   CheckpointPosition at;
   GW_ASSIGN(at.step, members.whole("step", 0, kMost));
   GW_ASSIGN(at.consumed_samples, members.whole("consumed_samples", 0, kMost));
   GW_ASSIGN(at.seed, members.word("seed"));
-  GW_ASSIGN(const std::int64_t ranks, members.whole("ranks", 1, kMostRanks));
-  at.ranks = static_cast<int>(ranks);
+  GW_ASSIGN(at.mesh, read_mesh(members, version));
   GW_ASSIGN(at.learning_rate, members.number("learning_rate"));
   GW_ASSIGN(at.loss_scale, members.number("loss_scale"));
   return at;
 }
 
-Status read_version(const JsonMembers& members) {
+Result<int> read_version(const JsonMembers& members) {
   GW_ASSIGN(const std::string kind, members.text("format"));
   if (kind != kFormat) {
     return corrupt_payload("format '" + kind + "' (expected '" + std::string(kFormat) + "')");
   }
   GW_ASSIGN(const std::uint64_t version, members.word("version"));
-  if (version == kCheckpointVersion) return {};
-  return {Code::kUnsupported, format("version %llu of the format; this program reads version %d",
-                                     static_cast<unsigned long long>(version), kCheckpointVersion)};
+  if (version == 1 || version == kCheckpointVersion) return static_cast<int>(version);
+  return Status(Code::kUnsupported,
+                format("version %llu of the format; this program reads versions 1 and %d",
+                       static_cast<unsigned long long>(version), kCheckpointVersion));
+}
+
+Status check_place(const CheckpointFile& file, const MeshSizes& mesh) {
+  const MeshCoordinates& at = file.at;
+  if (at.pp < mesh.pp && at.dp < mesh.dp && at.tp < mesh.tp) return {};
+  return corrupt_payload(format("file '%s': its place is pp=%d, dp=%d, tp=%d (expected one of %s)",
+                                file.name.c_str(), at.pp, at.dp, at.tp, to_string(mesh).c_str()));
 }
 
 Result<CheckpointManifest> read_checkpoint(const Json& object) {
   const JsonMembers members(object);
-  GW_TRY(read_version(members));
   CheckpointManifest manifest;
-  GW_ASSIGN(manifest.position, read_position(members));
+  GW_ASSIGN(manifest.version, read_version(members));
+  GW_ASSIGN(manifest.position, read_position(members, manifest.version));
   GW_ASSIGN(manifest.written_by, members.text("written_by"));
   GW_ASSIGN(const Json* settings, members.object("settings"));
   for (const auto& [name, value] : settings->items()) {
@@ -74,7 +90,8 @@ Result<CheckpointManifest> read_checkpoint(const Json& object) {
   }
   GW_ASSIGN(const Json* files, members.array("files"));
   for (const Json& item : *files) {
-    GW_ASSIGN(CheckpointFile file, read_file_json(item));
+    GW_ASSIGN(CheckpointFile file, read_file_json(item, manifest.version));
+    if (manifest.version > 1) GW_TRY(check_place(file, manifest.position.mesh));
     manifest.files.push_back(std::move(file));
   }
   GW_ASSIGN(const Json* tensors, members.object("tensors"));
@@ -89,10 +106,30 @@ Result<CheckpointManifest> read_checkpoint(const Json& object) {
 
 }  // namespace
 
+bool boxes_ascend(const std::array<Range, 4>& a, const std::array<Range, 4>& b) {
+  return std::ranges::lexicographical_compare(a, b, {}, &Range::begin, &Range::begin);
+}
+
 Status check_slices(const std::string& name, const CheckpointTensor& tensor) {
   const std::string context = "tensor '" + name + "'";
+  std::vector<TensorBox> boxes;
   std::int64_t covered = 0;
+  const auto check_covered = [&]() -> Status {
+    const std::int64_t elems = boxes.empty() ? tensor.shape.elems() : boxes.back().elems();
+    if (covered == elems) return {};
+    const bool whole = boxes.empty() || boxes.back().is_whole();
+    return corrupt_payload(
+        format("%s: its slices%s hold %lld elements (expected %lld, as its shape says)",
+               context.c_str(), whole ? "" : (" of " + to_string(boxes.back())).c_str(),
+               static_cast<long long>(covered), static_cast<long long>(elems)));
+  };
   for (const CheckpointSlice& slice : tensor.slices) {
+    const TensorBox box = tensor.box_of(slice);
+    if (boxes.empty() || box != boxes.back()) {
+      if (!boxes.empty()) GW_TRY(check_covered());
+      boxes.push_back(box);
+      covered = 0;
+    }
     if (slice.begin != covered) {
       return corrupt_payload(format("%s: a slice begins at %lld (expected %lld)", context.c_str(),
                                     static_cast<long long>(slice.begin),
@@ -100,10 +137,18 @@ Status check_slices(const std::string& name, const CheckpointTensor& tensor) {
     }
     covered = slice.end;
   }
-  if (covered == tensor.shape.elems()) return {};
-  return corrupt_payload(format(
-      "%s: its slices hold %lld elements (expected %lld, as its shape says)", context.c_str(),
-      static_cast<long long>(covered), static_cast<long long>(tensor.shape.elems())));
+  GW_TRY(check_covered());
+  // A box that comes again is one too many: all of its elements were there.
+  const auto order = [](const TensorBox& a, const TensorBox& b) {
+    return boxes_ascend(a.at, b.at);
+  };
+  if (std::adjacent_find(boxes.begin(), boxes.end(), [&](const TensorBox& a, const TensorBox& b) {
+        return !order(a, b);
+      }) != boxes.end()) {
+    return corrupt_payload(context + ": its boxes do not ascend");
+  }
+  const Status once = check_boxes(boxes);
+  return once.ok() ? Status() : corrupt_payload(context + ": " + std::string(once.message()));
 }
 
 std::string write_manifest(const CheckpointManifest& manifest) {

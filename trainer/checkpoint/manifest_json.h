@@ -37,12 +37,19 @@ class JsonMembers {
   const ManifestJson& object_;
 };
 
+inline constexpr std::int64_t kMostRanks = 1 << 20;
+ManifestJson json_of(const MeshSizes& sizes);
+// At most kMostRanks ranks.
+Result<MeshSizes> read_mesh_json(const ManifestJson& object);
+
 ManifestJson json_of(const CheckpointFile& file);
-// The name must be one of a file in the folder that it is read in.
-Result<CheckpointFile> read_file_json(const ManifestJson& object);
+// Of a manifest of that version. The name must be one of a file in the folder that it is read in.
+// The place is not compared with a mesh.
+Result<CheckpointFile> read_file_json(const ManifestJson& object, int version);
 
 ManifestJson json_of(const CheckpointTensor& tensor);
-// Slices lie within the tensor and in files below `files`; whether they cover it is not looked at.
+// Slices lie within their box, that within the grid, and in files below `files`; whether they cover
+// it is not looked at.
 Result<CheckpointTensor> read_tensor_json(const ManifestJson& object, std::size_t files);
 
 }  // namespace gradwire

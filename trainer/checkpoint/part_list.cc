@@ -14,9 +14,11 @@ void insert(CheckpointTensor& tensor, CheckpointSlice slice) {
   const bool empty = slice.begin == slice.end;
   if (empty && !tensor.slices.empty()) return;
   std::erase_if(tensor.slices, [](const CheckpointSlice& s) { return s.begin == s.end; });
-  const auto after = std::upper_bound(
-      tensor.slices.begin(), tensor.slices.end(), slice,
-      [](const CheckpointSlice& a, const CheckpointSlice& b) { return a.begin < b.begin; });
+  const auto after =
+      std::upper_bound(tensor.slices.begin(), tensor.slices.end(), slice,
+                       [](const CheckpointSlice& a, const CheckpointSlice& b) {
+                         return a.at == b.at ? a.begin < b.begin : boxes_ascend(a.at, b.at);
+                       });
   tensor.slices.insert(after, std::move(slice));
 }
 
@@ -35,7 +37,7 @@ Result<PartList> read_part_list(std::string_view text) {
   const JsonMembers members(json);
   PartList list;
   GW_ASSIGN(const Json* file, members.object("file"));
-  GW_ASSIGN(list.file, read_file_json(*file));
+  GW_ASSIGN(list.file, read_file_json(*file, kCheckpointVersion));
   GW_ASSIGN(const Json* parts, members.array("parts"));
   for (const Json& item : *parts) {
     const JsonMembers of_part(item);
@@ -57,13 +59,16 @@ Status add_file(CheckpointManifest& manifest, const PartList& list) {
   for (const WrittenPart& part : list.parts) {
     const auto [at, fresh] = manifest.tensors.try_emplace(part.tensor);
     CheckpointTensor& tensor = at->second;
-    if (fresh) tensor = {part.facts.dtype, part.facts.shape, {}};
-    if (tensor.dtype != part.facts.dtype || tensor.shape != part.facts.shape) {
-      return {Code::kRankMismatch,
-              list.file.name + ": tensor '" + part.tensor + "' is " + to_string(part.facts.shape) +
-                  " of " + std::string(to_string(part.facts.dtype)) + " (expected " +
-                  to_string(tensor.shape) + " of " + std::string(to_string(tensor.dtype)) +
-                  ", as another rank has it)"};
+    if (fresh) tensor = {part.facts.dtype, part.facts.shape, part.facts.grid, {}};
+    if (tensor.dtype != part.facts.dtype || tensor.shape != part.facts.shape ||
+        tensor.grid != part.facts.grid) {
+      const auto text = [](const CheckpointTensor& facts) {
+        return to_string(TensorBox::of(facts.shape, facts.grid)) + " of " +
+               std::string(to_string(facts.dtype));
+      };
+      return {Code::kRankMismatch, list.file.name + ": tensor '" + part.tensor + "' is " +
+                                       text(part.facts) + " (expected " + text(tensor) +
+                                       ", as another rank has it)"};
     }
     CheckpointSlice slice = part.facts.slices[0];
     slice.file = index;

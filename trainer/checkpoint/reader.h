@@ -24,10 +24,15 @@ class CheckpointReader {
   const CheckpointManifest& manifest() const { return manifest_; }
   const std::string& path() const { return path_; }
 
-  // Elements [begin, begin + out.elems()) of the row of all elements of the tensor. Bytes are
-  // compared with their checksums. kInvalidArgument: no such tensor, another type or shape than
-  // `shape`. On an error `out` is unspecified.
-  Status read(const std::string& tensor, const Shape& shape, std::int64_t begin, TensorView out);
+  // Elements [begin, begin + out.elems()) of the row of all elements of a box of the tensor,
+  // however it was cut when it was written. Bytes are compared with their checksums.
+  // kInvalidArgument: no such tensor, another type or shape than the box's, another grid where
+  // neither is all of the tensor. On an error `out` is unspecified.
+  Status read(const std::string& tensor, const TensorBox& box, std::int64_t begin, TensorView out);
+  // Of all of the tensor.
+  Status read(const std::string& tensor, const Shape& shape, std::int64_t begin, TensorView out) {
+    return read(tensor, TensorBox::of(shape), begin, out);
+  }
   // All of it.
   Status read(const std::string& tensor, TensorView out);
   // Every byte of it read and compared.
@@ -38,6 +43,10 @@ class CheckpointReader {
       : path_(std::move(path)), manifest_(std::move(manifest)) {}
   Result<const TensorFile*> file(int index);
   Result<const CheckpointTensor*> find(const std::string& tensor) const;
+  // Of the slice, what is within elements `wanted` of the box, to its place in `out`, which holds
+  // these.
+  Status read_slice(const CheckpointTensor& saved, const CheckpointSlice& slice,
+                    const TensorBox& box, Range wanted, ByteSpan out);
 
   std::string path_;
   CheckpointManifest manifest_;

@@ -10,21 +10,25 @@
 namespace gradwire {
 namespace {
 
-// A slice has its place in its name, so that a file may hold several of one tensor.
+// A slice has its place in its name, so that a file may hold several of one tensor: "w[0:3, 2:4]"
+// of a box, then the elements, "[4:6]", where they are not all of it.
 std::string entry_name(const TensorPart& part) {
   const std::int64_t end = part.begin + part.values.elems();
-  if (part.begin == 0 && end == part.shape.elems()) return part.tensor;
-  return part.tensor +
+  const std::string name = part.tensor + range_text(part.box);
+  if (part.begin == 0 && end == part.box.elems()) return name;
+  return name +
          format("[%lld:%lld]", static_cast<long long>(part.begin), static_cast<long long>(end));
 }
 
 Status check_part(const TensorPart& part) {
+  GW_TRY(check_box(part.box).with_context(part.tensor));
   const std::int64_t end = part.begin + part.values.elems();
-  if (part.begin >= 0 && end <= part.shape.elems()) return {};
-  return {Code::kInvalidArgument,
-          format("elements [%lld, %lld) of '%s', which has %lld",
-                 static_cast<long long>(part.begin), static_cast<long long>(end),
-                 part.tensor.c_str(), static_cast<long long>(part.shape.elems()))};
+  if (part.begin >= 0 && end <= part.box.elems()) return {};
+  return {
+      Code::kInvalidArgument,
+      format("elements [%lld, %lld) of '%s%s', which has %lld", static_cast<long long>(part.begin),
+             static_cast<long long>(end), part.tensor.c_str(), range_text(part.box).c_str(),
+             static_cast<long long>(part.box.elems()))};
 }
 
 void tell(const WriteObserver& observer, std::string_view place) {
@@ -34,11 +38,11 @@ void tell(const WriteObserver& observer, std::string_view place) {
 }  // namespace
 
 TensorPart whole_tensor(std::string name, ConstTensorView values) {
-  return {std::move(name), values.shape(), 0, values};
+  return {std::move(name), TensorBox::of(values.shape()), 0, values};
 }
 
 Result<PartList> write_tensor_file(const std::string& folder, const std::string& name,
-                                   std::span<const TensorPart> parts,
+                                   const MeshCoordinates& at, std::span<const TensorPart> parts,
                                    const WriteObserver& observer) {
   PartList written;
   std::vector<SafetensorsEntry> entries;
@@ -47,17 +51,20 @@ Result<PartList> write_tensor_file(const std::string& folder, const std::string&
     GW_TRY(check_part(part));
     const std::size_t bytes = part.values.bytes().size();
     const std::int64_t end = part.begin + part.values.elems();
-    const bool whole = part.values.elems() == part.shape.elems();
-    const Shape shape = whole ? part.shape : Shape::vector(part.values.elems());
+    const bool all = part.values.elems() == part.box.elems();
+    const Shape box = part.box.is_whole() ? part.box.whole : part.box.shape();
+    const Shape shape = all ? box : Shape::vector(part.values.elems());
     entries.push_back({entry_name(part), std::string(safetensors_name(part.values.dtype())),
                        safetensors_shape(shape), offset, offset + bytes});
-    written.parts.push_back(
-        {part.tensor,
-         {part.values.dtype(), part.shape, {{part.begin, end, 0, entries.back().name, 0}}}});
+    written.parts.push_back({part.tensor,
+                             {part.values.dtype(),
+                              part.box.whole,
+                              part.box.grid,
+                              {{part.box.at, part.begin, end, 0, entries.back().name, 0}}}});
     offset += bytes;
   }
   const std::string header = write_safetensors_header(entries);
-  written.file = {name, header.size() + offset, checksum_of(header)};
+  written.file = {name, header.size() + offset, checksum_of(header), at};
   GW_ASSIGN(DiskFile file, DiskFile::create(folder + "/" + name));
   tell(observer, "file begun");
   GW_TRY(file.write(header));

@@ -19,12 +19,11 @@
 
 namespace gradwire {
 
-// What a rank has of a tensor: elements [begin, begin + values.elems()) of the row of all its
-// elements. Views, wherever they lie, are read during
-// the call that they are given to.
+// What a rank has of a tensor: elements [begin, begin + values.elems()) of a box of it, in the
+// box's row-major order. Views, wherever they lie, are read during the call that they are given to.
 struct TensorPart {
   std::string tensor;  // the name that the whole job knows it by
-  Shape shape;         // of the whole tensor
+  TensorBox box;       // with the tensor's shape
   std::int64_t begin = 0;
   ConstTensorView values;
 };
@@ -35,10 +34,10 @@ TensorPart whole_tensor(std::string name, ConstTensorView values);
 // nobody is told.
 using WriteObserver = std::function<void(std::string_view place)>;
 
-// Writes a new file into `folder` and syncs it. Parts of equal tensors must not overlap.
-// kInvalidArgument for what cannot be written, with the system's reason.
+// Writes the new file of the rank at `at` into `folder` and syncs it. Parts of equal tensors must
+// not overlap. kInvalidArgument for what cannot be written, with the system's reason.
 Result<PartList> write_tensor_file(const std::string& folder, const std::string& name,
-                                   std::span<const TensorPart> parts,
+                                   const MeshCoordinates& at, std::span<const TensorPart> parts,
                                    const WriteObserver& observer);
 
 class TensorFile {

@@ -59,7 +59,7 @@ Status ModeCheckpoint::read(std::span<const ModePart> mine) {
 
 Status ModeCheckpoint::read_all(std::span<const ModePart> mine) {
   const Status status = read(mine);
-  const int wrote = from_->manifest().position.ranks;
+  const auto wrote = static_cast<int>(from_->manifest().position.mesh.ranks());
   if (status.ok() || wrote == communicator_.size()) return status;
   return status.with_context(
       format("%d ranks wrote it (got %d): a mode whose ranks keep state of their own resumes on as "
@@ -77,7 +77,7 @@ Result<std::int64_t> ModeCheckpoint::restore(std::span<const ModePart> mine) {
 }
 
 bool ModeCheckpoint::lacks(const std::string& part) const {
-  if (!from_ || from_->manifest().position.ranks != communicator_.size()) return false;
+  if (!from_ || from_->manifest().position.mesh.ranks() != communicator_.size()) return false;
   return !from_->manifest().tensors.contains(part);
 }
 
@@ -92,11 +92,12 @@ Status ModeCheckpoint::save(std::int64_t done, std::span<const ModePart> mine) {
   position.step = done;
   position.consumed_samples = done * options_.run.batch;
   position.seed = options_.run.seed;
-  position.ranks = communicator_.size();
+  position.mesh.dp = communicator_.size();
   position.learning_rate = options_.lr;
   std::vector<TensorPart> parts;
   for (const ModePart& part : mine) {
-    if (part.written) parts.push_back({part.name, part.shape, part.begin, part.values});
+    if (part.written)
+      parts.push_back({part.name, TensorBox::of(part.shape), part.begin, part.values});
   }
   return checkpoints_.save(position, settings_of(options_.run), parts).with_context("checkpoint");
 }

@@ -145,7 +145,8 @@ Result<std::optional<std::vector<TensorPart>>> ShardedParameters::own_parameters
   for (int index = 0; index < layout_.tensors(); ++index) {
     const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
     if (slice.elems == 0) continue;
-    parts->push_back({slice.name, memory_.table[static_cast<std::size_t>(index)].shape, slice.begin,
+    parts->push_back({slice.name, box_of(memory_.table[static_cast<std::size_t>(index)]),
+                      slice.begin,
                       ConstTensorView(shard_view(layout_.in_shard(own, index), lies))});
   }
   return parts;
