@@ -100,9 +100,6 @@ RunCommand command_of(const StudyCase& one, std::uint64_t seed) {
 
 namespace {
 
-// Every process of a trial loads the data.
-constexpr int kProcessesOfTrial = 4;
-
 // The largest divisor: a batch that all ranks can share can be shared among these.
 int divisor_within(int ranks, int most) {
   int divisor = std::min(ranks, most);
@@ -125,20 +122,9 @@ StudyCase on_ranks(StudyCase one, int ranks) {
 
 RunCommand check_command_of(const StudyCase& one, std::uint64_t seed) {
   RunCommand command;
-  // Threads that have micro-batches are refused: these ranks are processes, over what is always
-  // there.
-  const auto accumulate = one.flags.find("accumulate");
-  const bool batches = accumulate != one.flags.end() && accumulate->second != "1";
-  const bool processes = batches && one.transport != "inproc";
-  const int tried = divisor_within(one.ranks, processes ? kProcessesOfTrial : kMostThreadRanks);
-  const std::string ranks = std::to_string(tried);
-  if (processes) {
-    command.environment["GRADWIRE_TRANSPORT"] = "tcp";
-    command.argv = {"gradwire", "run", "-n", ranks, "--plain", "--"};
-  }
-  append(command.argv, {"gradwire", "train", "--dry-run"});
-  if (!processes) append(command.argv, {"--inproc", ranks});
-  append(command.argv, train_words(on_ranks(one, tried), seed));
+  const int ranks = divisor_within(one.ranks, kMostThreadRanks);
+  command.argv = {"gradwire", "train", "--dry-run", "--inproc", std::to_string(ranks)};
+  append(command.argv, train_words(on_ranks(one, ranks), seed));
   return command;
 }
 

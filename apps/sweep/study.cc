@@ -170,18 +170,6 @@ Status check_place(const StudyCase& one) {
                        one.lab.c_str(), one.ranks, links.hosts));
 }
 
-// What ranks that are processes say of their batch once they have met; threads say it at once.
-Status check_parts(const StudyCase& one, const TrainOptions& options) {
-  GW_ASSIGN(const std::int64_t workers, workers_among(options, one.ranks));
-  const std::int64_t parts = workers * options.accumulate;
-  if (options.batch % parts == 0) return {};
-  return {
-      Code::kInvalidArgument,
-      format("--batch must be a multiple of %lld, %lld ranks with --accumulate %lld (got %lld)",
-             static_cast<long long>(parts), static_cast<long long>(workers),
-             static_cast<long long>(options.accumulate), static_cast<long long>(options.batch))};
-}
-
 // What `gradwire train` says of a case's flags, without data and without ranks that meet.
 Status check_flags(const StudyCase& one, std::uint64_t seed) {
   const std::vector<std::string> argv = command_of(one, seed).argv;
@@ -199,7 +187,9 @@ Status check_flags(const StudyCase& one, std::uint64_t seed) {
                                   options.optimizer_compressor, options.parameter_compressor}) {
     if (!spec.empty()) GW_TRY(check_compressor(spec));
   }
-  return check_parts(one, options);
+  // Threads have said it already; ranks that are processes say it once they have met.
+  GW_ASSIGN(const int workers, workers_among(options, one.ranks));
+  return check_batch_shares(options, workers);
 }
 
 Status check_rows(const StudyPlan& plan) {

@@ -152,8 +152,10 @@ void add_gradient_flags(Flags& flags, TrainOptions& o) {
   flags.choice("shuffle", o.shuffle, {"auto", "epoch", "none", "uniform"},
                "order of samples: epoch (a new permutation per epoch), none (the file's order), "
                "uniform (with replacement), auto (uniform for texts, else epoch)");
-  flags.integer("accumulate", o.accumulate, {1, 4096},
-                "micro-batches a rank accumulates per step (gradient accumulation)");
+  flags.integer(
+      "accumulate", o.accumulate, {1, 4096},
+      "micro-batches that each rank accumulates per step (gradient accumulation); --batch is "
+      "divided into ranks x micro-batches");
 }
 
 void add_communication_flags(Flags& flags, TrainOptions& o) {

@@ -127,6 +127,17 @@ std::string all_reduce_name(const TrainOptions& options) {
   return algorithm == "auto" ? "nccl" : algorithm;
 }
 
+Status check_batch_shares(const TrainOptions& options, int workers) {
+  const int each = static_cast<int>(options.accumulate);
+  const std::int64_t parts = BatchShares{workers, each}.micro_batches();
+  if (options.batch % parts == 0) return {};
+  const std::string product =
+      each == 1 ? "" : format(" (%d ranks x %d micro-batches)", workers, each);
+  return {Code::kInvalidArgument, format("train: --batch must be a multiple of %lld%s (got %lld)",
+                                         static_cast<long long>(parts), product.c_str(),
+                                         static_cast<long long>(options.batch))};
+}
+
 Status check_train_options(const Flags& flags, const TrainOptions& options) {
   const auto refuse = [](const std::string& what) {
     return Status(Code::kInvalidArgument, "train: " + what);
@@ -138,9 +149,6 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
     return refuse("--transport " + options.transport +
                   " cannot be used with --inproc, whose ranks are threads (expected nccl, or no "
                   "--transport)");
-  }
-  if (options.inproc > 0 && options.accumulate > 1) {
-    return refuse("--inproc and --accumulate exclude each other (got both)");
   }
   // A thread takes two of the mappings of which Linux gives a process 65,530, and what a container
   // gives is less.
@@ -156,13 +164,11 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   if (options.momentum >= 1) return refuse("--momentum must be below 1 (got 1)");
   GW_TRY(check_optimizer(flags, options));
   GW_TRY(check_device_flags(options));
-  std::int64_t parts = options.accumulate;
   if (options.inproc > 0) {
-    GW_ASSIGN(parts, workers_among(options, static_cast<int>(options.inproc)));
-  }
-  if (options.batch % parts != 0) {
-    return refuse("--batch must be a multiple of " + std::to_string(parts) + " (got " +
-                  std::to_string(options.batch) + ")");
+    GW_ASSIGN(const int workers, workers_among(options, static_cast<int>(options.inproc)));
+    GW_TRY(check_batch_shares(options, workers));
+  } else {
+    GW_TRY(check_batch_shares(options, 1));  // ranks of a launcher look at it again when they meet
   }
   if (options.checkpoint.empty() &&
       (options.resume || flags.given("checkpoint-every") || flags.given("checkpoint-keep"))) {

@@ -106,6 +106,10 @@ std::string dense_algorithm(const TrainOptions& options);
 // As metrics name it: "nccl" where NCCL chooses.
 std::string all_reduce_name(const TrainOptions& options);
 
+// Whether --batch divides among so many ranks that compute gradients, with --accumulate
+// micro-batches each.
+Status check_batch_shares(const TrainOptions& options, int workers);
+
 // What single flags cannot tell: pairs that exclude one another, batches that do not divide.
 Status check_train_options(const Flags& flags, const TrainOptions& options);
 

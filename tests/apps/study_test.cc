@@ -171,10 +171,9 @@ TEST(Plan, ARowThatNoSettingCanRunIsRefusedAndOneThatSomeCanIsNot) {
   const auto batches =
       plan_in("ranks = 96\n[train]\naccumulate = 2\nbatch = 192\n[[row]]\ncompressor = \"none\"\n");
   ASSERT_TRUE(batches.has_value()) << batches.error().message();
-  EXPECT_EQ(
-      shell_text(check_command_of(batches.value().cases[0], 1)),
-      "GRADWIRE_TRANSPORT=tcp gradwire run -n 4 --plain -- gradwire train --dry-run --accumulate 2 "
-      "--batch 192 --measure-every 50 --compressor none --seed 1");
+  EXPECT_EQ(shell_text(check_command_of(batches.value().cases[0], 1)),
+            "gradwire train --dry-run --inproc 48 --accumulate 2 --batch 192 --measure-every 50 "
+            "--compressor none --seed 1");
   EXPECT_THAT(error_of("ranks = 3\n[train]\naccumulate = 2\nbatch = 100\n[[row]]\n"
                        "compressor = \"none\"\n"),
               fails(kInvalid, "--batch", "100", "multiple of 6"));

@@ -67,6 +67,49 @@ TEST_F(TrainParallel, AFileSaysItLikeAnyFlag) {
   EXPECT_EQ(one["params_hash"], totals({"--inproc", "2", "--zero", "1"})["params_hash"]);
 }
 
+// The same micro-batches, added in the same order: four ranks with one each, or one with four. Two
+// with two add in pairs first, which is the same sum but for its rounding.
+TEST_F(TrainParallel, AStepsMicroBatchesDoNotDependOnTheirRanks) {
+  const auto run = [&](const std::string& ranks, const std::string& micro_batches) {
+    const std::string out = file(ranks + "x" + micro_batches);
+    EXPECT_EQ(train({"--parallel", "dp=" + ranks, "--accumulate", micro_batches, "--steps", "10",
+                     "--batch", "48", "--hidden", "24", "--seed", "5", "--algorithm", "canonical",
+                     "--save-params", out}),
+              "ok");
+    return out;
+  };
+  const std::string four = run("4", "1");
+  EXPECT_EQ(contents(four), contents(run("1", "4")));
+  EXPECT_LE(relative_distance(four, run("2", "2")), 1e-6);
+}
+
+// Every stage reduces the sum of a rank's micro-batches once, so all of them have the same bits.
+TEST_F(TrainParallel, EveryStageOfZeroAccumulates) {
+  for (const auto& [ranks, micro_batches] : {std::pair("2", "2"), std::pair("3", "4")}) {
+    const auto run = [&](const std::string& stage, const Words& more) {
+      Words words{"--parallel",    std::string("dp=") + ranks + ",zero=" + stage,
+                  "--accumulate",  micro_batches,
+                  "--steps",       "6",
+                  "--batch",       "48",
+                  "--hidden",      "24",
+                  "--algorithm",   "canonical",
+                  "--optimizer",   "adamw",
+                  "--lr",          "0.002",
+                  "--check-every", "1",
+                  "--save-params", file(stage)};
+      words.insert(words.end(), more.begin(), more.end());
+      EXPECT_EQ(train(words), "ok") << ranks << " ranks, stage " << stage;
+      return contents(file(stage));
+    };
+    const std::string plain = run("0", {});
+    for (const std::string stage : {"1", "2", "3"}) EXPECT_EQ(run(stage, {}), plain) << stage;
+    for (const std::string stage : {"0", "1", "2", "3"}) {
+      run(stage, {"--compressor", "qsgd:bits=4,ef=ef14", "--memory"});
+      run(stage, {"--precision", "fp16", "--clip", "1"});
+    }
+  }
+}
+
 TEST_F(TrainParallel, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(refused({"--parallel", "dp=3", "--inproc", "4"}),
               fails(kInvalid, "--parallel dp=3", "pp=1 x dp=3 x tp=1 = 3 ranks", "the job has 4"));
