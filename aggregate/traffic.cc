@@ -201,6 +201,14 @@ Status check_traffic(TrafficClass traffic, const TrafficCase& one, bool allow_un
   return {};
 }
 
+bool names_class(std::string_view text, TrafficClass traffic) {
+  for (const std::string_view part : entries_of(text)) {
+    const auto entry = read_entry(part);
+    if (entry.has_value() && entry.value().traffic == traffic) return true;
+  }
+  return false;
+}
+
 Result<TrafficPolicy> TrafficPolicy::parse(const Registry& registry, std::string_view text,
                                            bool allow_unsafe) {
   TrafficPolicy policy;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "aggregate/keys.h"
@@ -32,5 +33,8 @@ struct TrafficCase {
 //   ef_rescale_lr statistics             whatever is not exact
 Status check_traffic(TrafficClass traffic, const TrafficCase& one, bool allow_unsafe,
                      std::vector<std::string>& warnings);
+
+// Whether a TrafficPolicy's text, which parses, has an entry of that class.
+bool names_class(std::string_view text, TrafficClass traffic);
 
 }  // namespace gradwire

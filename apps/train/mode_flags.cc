@@ -46,6 +46,7 @@ const std::vector<Belonging>& belongings() {
       {"accumulate", {"sync"}, "a larger --batch gives the same gradients"},
       {"optimizer", {"sync", "ps-sync", "ps-async"}, "the other modes use sgd with --momentum"},
       {"device", {"sync"}, "the other modes run on the CPU"},
+      {"traffic", {"sync"}, "the other modes have --compressor and --pull-compressor"},
       {"parallel", {"sync"}, "the other modes have ranks of --inproc or of a launcher"},
       {"zero", {"sync"}, "--servers shards the model over servers"},
       {"recompute", {"sync"}, "the other modes keep all activations"},

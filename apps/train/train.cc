@@ -20,6 +20,7 @@
 #include "apps/train/rank_run.h"
 #include "apps/train/report.h"
 #include "apps/train/run_estimate.h"
+#include "apps/train/traffic_flag.h"
 #include "apps/train/train_options.h"
 #include "base/text.h"
 #include "gradwire/config.h"
@@ -224,9 +225,10 @@ Result<int> train_command(const std::vector<std::string>& args) {
                   "writes a run's figures as JSON lines)");
   }
   GW_TRY(settle_mode(flags, options));
-  GW_TRY(settle_own_momentum(flags, options));
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
   GW_TRY(settle_parallel(flags, options, launch.source == "alone" ? 0 : launch.size));
+  GW_TRY(settle_traffic(flags, options));
+  GW_TRY(settle_own_momentum(flags, options));
   GW_TRY(check_train_options(flags, options));
   if (!flags.given("deadline")) {
     GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));

@@ -170,6 +170,12 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
       "compressor of gradients (topk:ratio=0.01,ef=ef14), or rules by parameter name and size of "
       "which the first match wins (*.bias=none;*@..64K=cast:bf16;*=qsgd:bits=4); gradwire inspect "
       "compressors lists them");
+  flags.text("traffic", o.traffic,
+             "compressors by class of traffic: gradients=SPEC;parameters=SPEC;optimizer=SPEC, with "
+             "rules in [ ] and the all-reduce of gradients as gradients/ALGORITHM=SPEC. "
+             "--compressor, --parameter-compressor and --optimizer-compressor are short for its "
+             "classes; activations, activation_gradients and statistics take none alone",
+             "these three", "POLICY");
   std::vector<std::string> algorithms{"auto"};
   for (const std::string_view name : algorithms_of(OpKind::kAllReduce))
     algorithms.emplace_back(name);

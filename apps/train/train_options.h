@@ -63,6 +63,7 @@ struct TrainOptions {
   std::string shuffle = "auto";
   std::int64_t eval_every = 0;  // steps; 0: at the end only
 
+  std::string traffic;  // what it says is settled into this and other compressors
   std::string compressor = "none";
   std::string algorithm = "auto";
   std::string transport;  // "": GRADWIRE_TRANSPORT, else messages alone
