@@ -46,6 +46,11 @@ class DataParallelStrategy final : public DistributedStrategy {
   Status check_replicas(const std::string& when) override { return replicas_.check(when); }
   void heed(Interruption* interruption) override { consensus_.heed(interruption); }
   AggregateStats stats() const override { return aggregator_->stats(); }
+  TrafficBytes traffic_bytes() const override {
+    TrafficBytes sent{};
+    bytes_of(sent, TrafficClass::kGradients) = aggregator_->stats().wire_bytes;
+    return sent;
+  }
   std::vector<std::string> warnings() const override { return aggregator_->warnings(); }
   std::vector<NamedTensor> state() override { return aggregator_->state(); }
   Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "adapters/trainer/interruption.h"
+#include "adapters/trainer/traffic_bytes.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/status.h"
 #include "trainer/strategy/strategy.h"
@@ -44,6 +45,9 @@ class DistributedStrategy : public Strategy {
   virtual std::optional<GradientPart> average_part(int /*index*/) { return std::nullopt; }
   // Of all exchanges that stood for the gradients', on this rank, since construction.
   virtual AggregateStats stats() const = 0;
+  // Messages of these exchanges by what they carried, on this rank, since construction; nothing of
+  // classes that no exchange is for (statistics among them).
+  virtual TrafficBytes traffic_bytes() const = 0;
   virtual std::vector<std::string> warnings() const = 0;
 
   // All that it keeps between steps, and the way back, as Aggregator::state() and load_state() say;

@@ -57,6 +57,12 @@ Json by_seed(const std::map<std::uint64_t, double>& values) {
   return json;
 }
 
+Json traffic_json(const CaseSummary& one) {
+  Json json = Json::object();
+  for (const auto& [name, bytes] : one.traffic_per_step) json[name] = number(bytes);
+  return json;
+}
+
 Json step_json(const CaseSummary& one) {
   return {{"step", spread_json(one.step)},       {"compute", spread_json(one.compute)},
           {"exposed", spread_json(one.exposed)}, {"hidden", spread_json(one.hidden)},
@@ -79,6 +85,7 @@ Json row_json(const ReportInput& input, const CaseSummary& one) {
           {"training_loss", spread_json(one.final_loss)},
           {"test_loss", spread_json(one.final_test_loss)},
           {"sent_bytes_per_step", spread_json(one.sent)},
+          {"traffic_bytes_per_step", traffic_json(one)},
           {"payload_bytes_per_step", number(one.payload_per_step)},
           {"sent_bytes_in_all", number(one.total_bytes)},
           {"ratio_to_fp32", one.ratio > 0 ? number(one.ratio) : Json(nullptr)},

@@ -41,6 +41,23 @@ double mean_of(const Runs& runs, Value value) {
   return count == 0 ? 0 : sum / static_cast<double>(count);
 }
 
+// The same of each class of traffic; a class that is not in a step sent nothing in it.
+std::map<std::string, double> traffic_per_step(const Runs& runs) {
+  std::map<std::string, double> means;
+  for (const RunResult* run : runs) {
+    for (const StepMetrics& step : run->metrics.steps) {
+      for (const auto& [name, bytes] : step.traffic) means[name] = 0;
+    }
+  }
+  for (auto& [name, mean] : means) {
+    mean = mean_of(runs, [&key = name](const StepMetrics& step) {
+      const auto found = step.traffic.find(key);
+      return found == step.traffic.end() ? 0.0 : found->second;
+    });
+  }
+  return means;
+}
+
 // The same of each run.
 template <typename Value>
 Spread spread_by_seed(const Runs& runs, Value value, double unit) {
@@ -133,6 +150,7 @@ CaseSummary summary_of(const StudyCase& one, bool is_baseline, const Runs& runs)
   s.test_loss = mean_or_none(values_of(s.test_losses, true));
   s.test_samples = test_samples_of(runs);
   s.bytes_per_step = mean_of(runs, &StepMetrics::bytes_sent);
+  s.traffic_per_step = traffic_per_step(runs);
   s.payload_per_step = mean_of(runs, &StepMetrics::payload_bytes);
   s.total_bytes = total_bytes(runs);
   s.ratio = s.bytes_per_step > 0 ? mean_of(runs, &StepMetrics::dense_bytes) / s.bytes_per_step : 0;

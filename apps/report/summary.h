@@ -35,9 +35,10 @@ struct CaseSummary {
   std::optional<std::int64_t> test_samples = {};  // that accuracies are shares of
   Spread final_loss = {};                         // of the seeds whose losses are finite
   Spread final_test_loss = {};
-  std::optional<double> loss;       // over the runs that did not diverge
-  std::optional<double> test_loss;  // the same
-  double bytes_per_step = 0;        // sent at the transport
+  std::optional<double> loss;                           // over the runs that did not diverge
+  std::optional<double> test_loss;                      // the same
+  double bytes_per_step = 0;                            // sent at the transport
+  std::map<std::string, double> traffic_per_step = {};  // of bytes_per_step, by class of traffic
   double payload_per_step = 0;
   double total_bytes = 0;               // of a run, mean
   double ratio = 0;                     // bytes of an fp32 ring / bytes sent; 0: nothing was sent

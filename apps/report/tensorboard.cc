@@ -85,7 +85,7 @@ std::vector<Scalar> scalars_of(const RunResult& run) {
   for (const StepMetrics& step : run.metrics.steps) {
     time += step.step_seconds;
     sent += step.bytes_sent;
-    const auto add = [&](const char* tag, const std::optional<double>& value) {
+    const auto add = [&](const std::string& tag, const std::optional<double>& value) {
       if (value) scalars.push_back({tag, step.step, time, static_cast<float>(*value)});
     };
     add("loss", step.loss);
@@ -95,6 +95,7 @@ std::vector<Scalar> scalars_of(const RunResult& run) {
     add("bytes/sent", step.bytes_sent);
     add("bytes/sent_in_all", sent);
     add("bytes/payload", step.payload_bytes);
+    for (const auto& [name, bytes] : step.traffic) add("bytes/sent_for_" + name, bytes);
     add("seconds/step", step.step_seconds);
     add("seconds/compute", step.compute_seconds);
     add("seconds/exposed", step.exposed_seconds);

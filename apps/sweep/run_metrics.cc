@@ -41,6 +41,16 @@ bool is_total(const Json& line) {
   return found != line.end() && found->is_boolean() && found->get<bool>();
 }
 
+std::map<std::string, double> traffic_of(const Json& line) {
+  std::map<std::string, double> traffic;
+  const auto found = line.find("traffic_bytes");
+  if (found == line.end() || !found->is_object()) return traffic;
+  for (const auto& [name, bytes] : found->items()) {
+    if (bytes.is_number()) traffic[name] = bytes.get<double>();
+  }
+  return traffic;
+}
+
 StepMetrics step_of(const Json& line) {
   return {.step = static_cast<std::int64_t>(maybe(line, "step").value_or(0)),
           .loss = number(line, "loss"),
@@ -48,6 +58,7 @@ StepMetrics step_of(const Json& line) {
           .accuracy = maybe(line, "accuracy"),
           .test_loss = maybe(line, "test_loss"),
           .bytes_sent = number(line, "bytes_sent"),
+          .traffic = traffic_of(line),
           .payload_bytes = number(line, "payload_bytes"),
           .dense_bytes = number(line, "dense_bytes"),
           .step_seconds = number(line, "step_seconds"),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -20,6 +21,7 @@ struct StepMetrics {
   std::optional<double> accuracy = {};   // of the test set, 0 to 1
   std::optional<double> test_loss = {};  // there
   double bytes_sent = 0;
+  std::map<std::string, double> traffic = {};  // bytes_sent by class; empty where it is not known
   double payload_bytes = 0;
   double dense_bytes = 0;
   double step_seconds = 0;

@@ -27,9 +27,22 @@ Json nine_digits(double value) {
 // Seconds to the nanosecond.
 Json seconds(double value) { return std::round(value * 1e9) / 1e9; }
 
+// Of classes that sent something.
+Json traffic_json(const TrafficBytes& traffic) {
+  Json json = Json::object();
+  for (std::size_t i = 0; i < traffic.size(); ++i) {
+    if (traffic[i] == 0) continue;
+    json[std::string(to_string(static_cast<TrafficClass>(i)))] = traffic[i];
+  }
+  return json;
+}
+
 Json cells(const StepRow& row) {
   Json line;
   line["bytes_sent"] = row.bytes_sent;
+  if (Json by_class = traffic_json(row.traffic); !by_class.empty()) {
+    line["traffic_bytes"] = std::move(by_class);
+  }
   line["payload_bytes"] = row.payload_bytes;
   line["dense_bytes"] = row.dense_bytes;
   line["step_seconds"] = seconds(row.step_seconds);
@@ -44,6 +57,7 @@ Json cells(const StepRow& row) {
 void add(StepRow& sums, const StepRow& row) {
   sums.loss = row.loss;
   sums.bytes_sent += row.bytes_sent;
+  for (std::size_t i = 0; i < sums.traffic.size(); ++i) sums.traffic[i] += row.traffic[i];
   sums.payload_bytes += row.payload_bytes;
   sums.dense_bytes += row.dense_bytes;
   sums.step_seconds += row.step_seconds;
@@ -66,6 +80,13 @@ StepRow row_of(const Json& line) {
   };
   row.loss = number("loss");
   row.bytes_sent = bytes("bytes_sent");
+  for (std::size_t i = 0; line.contains("traffic_bytes") && i < row.traffic.size(); ++i) {
+    const Json& by_class = line["traffic_bytes"];
+    const std::string name(to_string(static_cast<TrafficClass>(i)));
+    if (by_class.is_object() && by_class.contains(name) && by_class[name].is_number_unsigned()) {
+      row.traffic[i] = by_class[name].get<std::uint64_t>();
+    }
+  }
   row.payload_bytes = bytes("payload_bytes");
   row.dense_bytes = bytes("dense_bytes");
   row.step_seconds = number("step_seconds");

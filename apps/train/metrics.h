@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "adapters/trainer/traffic_bytes.h"
 #include "apps/train/memory_table.h"
 #include "base/files.h"
 #include "gradwire/status.h"
@@ -24,6 +25,7 @@ struct StepRow {
   std::optional<double> loss_scale = {};     // where there is one
   bool skipped = false;                      // a gradient overflowed, so no update was made
   std::uint64_t bytes_sent = 0;              // at the transport, losses and headers included
+  TrafficBytes traffic = {};                 // bytes_sent by class; all 0 where it is not known
   std::uint64_t payload_bytes = 0;           // what encoding produced
   std::uint64_t dense_bytes = 0;             // what a ring all-reduce in fp32 would have sent
   double step_seconds = 0;

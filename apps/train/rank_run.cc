@@ -1,5 +1,7 @@
 #include "apps/train/rank_run.h"
 
+#include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -180,6 +182,7 @@ Status RankRun::start() {
   }
   aggregated_ = strategy_->stats();
   bytes_sent_ = communicator_.transport_stats().bytes_sent;
+  traffic_ = strategy_->traffic_bytes();
   return {};
 }
 
@@ -199,7 +202,9 @@ Status RankRun::on_step(const StepReport& step) {
   const auto exchanges = static_cast<std::int64_t>(strategy_->stats().held_bytes);
   trainer_.places().device.hold(MemoryClass::kCommunication, exchanges - exchanges_held_);
   exchanges_held_ = exchanges;
-  if (report_ != nullptr) GW_TRY(report_step(step));
+  const TrafficBytes sent = bytes_since();
+  if (trace_ != nullptr) trace_->count(step.step, sent);
+  if (report_ != nullptr) GW_TRY(report_step(step, sent));
   if (const Status finite = check_losses(step); !finite.ok()) return diverged(finite);
   if (checkpoints_ == nullptr) return {};
   const Status saved = checkpoints_->after_step(step);
@@ -221,12 +226,27 @@ Status RankRun::diverged(const Status& why) {
   return why.with_context("train");
 }
 
-StepRow RankRun::row_of(const StepReport& step) {
+// What no exchange of the strategy sent is losses, norms, comparisons of replicas and heartbeats.
+TrafficBytes RankRun::bytes_since() {
+  const std::uint64_t sent = communicator_.transport_stats().bytes_sent -
+                             (measured_ == nullptr ? 0 : measured_->bytes_sent());
+  const TrafficBytes now = strategy_->traffic_bytes();
+  TrafficBytes since{};
+  std::uint64_t rest = sent - bytes_sent_;
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    since[i] = std::min(now[i] - traffic_[i], rest);
+    rest -= since[i];
+  }
+  bytes_of(since, TrafficClass::kStatistics) += rest;
+  bytes_sent_ = sent;
+  traffic_ = now;
+  return since;
+}
+
+StepRow RankRun::row_of(const StepReport& step, const TrafficBytes& sent) {
   const AggregateStats now = strategy_->stats();
   // What was spent on measuring is no part of the training.
   const double measured = measured_ == nullptr ? 0 : measured_->seconds();
-  const std::uint64_t sent = communicator_.transport_stats().bytes_sent -
-                             (measured_ == nullptr ? 0 : measured_->bytes_sent());
   StepRow row;
   row.step = step.step;
   row.loss = step.loss;
@@ -236,7 +256,8 @@ StepRow RankRun::row_of(const StepReport& step) {
   row.gradient_norm = step.gradient_norm;
   row.loss_scale = step.loss_scale;
   row.skipped = step.skipped;
-  row.bytes_sent = sent - bytes_sent_;
+  row.bytes_sent = std::accumulate(sent.begin(), sent.end(), std::uint64_t{0});
+  row.traffic = sent;
   row.payload_bytes = now.payload_bytes - aggregated_.payload_bytes;
   // Of every step that was made, also where ranks exchange more rarely, or otherwise.
   if (!step.skipped) {
@@ -255,14 +276,13 @@ StepRow RankRun::row_of(const StepReport& step) {
     row.residual_norm = measured_->errors()->residual_norm;
   }
   aggregated_ = now;
-  bytes_sent_ = sent;
   measured_seconds_ = measured;
   return row;
 }
 
 // Rows wait for their losses, which ranks average when they meet.
-Status RankRun::report_step(const StepReport& step) {
-  const StepRow row = row_of(step);
+Status RankRun::report_step(const StepReport& step, const TrafficBytes& sent) {
+  const StepRow row = row_of(step, sent);
   report_->warn(strategy_->warnings());
   if (!step.averaged) {
     waiting_.push_back(row);

@@ -60,8 +60,10 @@ class RankRun {
   Status start();
   Status on_step(const StepReport& step);
   Status start_checkpoints();
-  StepRow row_of(const StepReport& step);
-  Status report_step(const StepReport& step);
+  // This rank sent since it was last asked, without what measuring sent.
+  TrafficBytes bytes_since();
+  StepRow row_of(const StepReport& step, const TrafficBytes& sent);
+  Status report_step(const StepReport& step, const TrafficBytes& sent);
   // A loss that is not finite is the training's last.
   Status check_losses(const StepReport& step);
   Status diverged(const Status& why);
@@ -86,6 +88,7 @@ class RankRun {
   // As of the end of the last step.
   AggregateStats aggregated_;
   std::uint64_t bytes_sent_ = 0;
+  TrafficBytes traffic_ = {};  // of the strategy's exchanges
   double measured_seconds_ = 0;
   std::int64_t exchanges_held_ = 0;  // bytes
 };

@@ -74,6 +74,19 @@ std::string trace_events(const RankTrace& trace, int rank, std::int64_t origin,
         microseconds(span.begin + offset - origin), microseconds(span.end - span.begin),
         static_cast<long long>(span.step));
   }
+  for (const TraceCount& count : trace.counts()) {
+    std::string by_class;
+    for (std::size_t i = 0; i < count.bytes.size(); ++i) {
+      if (count.bytes[i] == 0) continue;
+      by_class += format("%s%s:%llu", by_class.empty() ? "" : ",",
+                         json_text(to_string(static_cast<TrafficClass>(i))).c_str(),
+                         static_cast<unsigned long long>(count.bytes[i]));
+    }
+    text += format(
+        ",\n{\"ph\":\"C\",\"name\":\"bytes sent in a step\",\"pid\":%d,\"tid\":0,\"ts\":%.3f,"
+        "\"args\":{%s}}",
+        rank, microseconds(count.time + offset - origin), by_class.c_str());
+  }
   return text;
 }
 

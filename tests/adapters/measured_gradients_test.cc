@@ -178,6 +178,7 @@ TEST(MeasuredGradients, ErrorsOfShardsByHand) {
       Status check_replicas(const std::string&) override { return {}; }
       void heed(Interruption* /*interruption*/) override {}
       AggregateStats stats() const override { return {}; }
+      TrafficBytes traffic_bytes() const override { return {}; }
       std::vector<std::string> warnings() const override { return {}; }
       std::vector<NamedTensor> state() override { return {}; }
       Status load_state(std::span<const std::vector<NamedTensor>>) override { return {}; }

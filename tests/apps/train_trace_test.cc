@@ -48,10 +48,17 @@ TEST_F(TrainTrace, HasEveryLayerBucketAndOptimizerOfEveryRankAndStep) {
   std::map<std::pair<int, std::string>, std::set<std::string>> names;  // by rank and category
   std::map<int, std::set<int>> steps;
   std::set<std::string> processes;
+  std::map<int, int> counts;  // of bytes, by rank
   for (const Json& event : events(3, {"--bucket-bytes", "1"})) {
     const int rank = event["pid"];
     if (event["ph"] == "M") {
       if (event["name"] == "process_name") processes.insert(event["args"]["name"]);
+      continue;
+    }
+    if (event["ph"] == "C") {
+      EXPECT_EQ(event["name"], "bytes sent in a step");
+      EXPECT_GT(event["args"]["gradients"].get<int>(), 0);
+      ++counts[rank];
       continue;
     }
     ASSERT_EQ(event["ph"], "X");
@@ -63,6 +70,7 @@ TEST_F(TrainTrace, HasEveryLayerBucketAndOptimizerOfEveryRankAndStep) {
   EXPECT_THAT(processes, UnorderedElementsAre("rank 0", "rank 1"));
   for (const int rank : {0, 1}) {
     EXPECT_THAT(steps[rank], UnorderedElementsAre(0, 1, 2));
+    EXPECT_EQ(counts[rank], 3);
     EXPECT_THAT((names[{rank, "backward weights"}]), UnorderedElementsAre("fc1", "fc2"));
     EXPECT_THAT((names[{rank, "forward"}]), ::testing::IsSupersetOf({"fc1", "fc2", "loss"}));
     EXPECT_THAT((names[{rank, "wire"}]),

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -60,6 +62,48 @@ TEST_F(TrainTraffic, IsBitForBitWhatTheShortFlagsSay) {
       EXPECT_EQ(one[key], other[key]) << traffic[1] << ": " << key;
     }
   }
+}
+
+// Of every step, and in all: classes add up to what was sent.
+TEST_F(TrainTraffic, BytesAreCountedByClass) {
+  const std::vector<std::pair<Words, std::vector<std::string>>> all{
+      {{"--compressor", "none"}, {"gradients", "statistics"}},
+      {{"--compressor", "topk:ratio=0.1,ef=ef14", "--measure-every", "2"},
+       {"gradients", "statistics"}},
+      {{"--zero", "1"}, {"gradients", "parameters", "statistics"}},
+      {{"--zero", "3"}, {"gradients", "parameters", "statistics"}},
+      {{"--optimizer", "onebit_adam:freeze=2", "--lr", "0.002"},
+       {"gradients", "optimizer", "statistics"}},
+      {{"--optimizer", "demo", "--lr", "0.002"}, {"optimizer", "statistics"}}};
+  for (const auto& [words, classes] : all) {
+    const auto rows = lines(words);
+    ASSERT_EQ(rows.size(), 6U);
+    std::map<std::string, std::uint64_t> sums;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      std::uint64_t of_row = 0;
+      for (const auto& [name, bytes] : rows[i]["traffic_bytes"].items()) {
+        of_row += bytes.get<std::uint64_t>();
+        if (i < 5) sums[name] += bytes.get<std::uint64_t>();
+        EXPECT_THAT(classes, ::testing::Contains(name)) << words[1];
+      }
+      EXPECT_EQ(of_row, rows[i]["bytes_sent"].get<std::uint64_t>()) << words[1] << ", line " << i;
+    }
+    for (const std::string& name : classes) {
+      EXPECT_GT(sums[name], 0U) << words[1] << ": " << name;
+      EXPECT_EQ(rows[5]["traffic_bytes"][name], sums[name]) << words[1] << ": " << name;
+    }
+  }
+}
+
+// What two ranks send of gradients is the model's bytes, or half of them in 16 bits; losses and
+// comparisons of replicas are far less.
+TEST_F(TrainTraffic, ACompressorChangesItsClassAlone) {
+  const auto totals = [&](const Words& words) { return lines(words).back()["traffic_bytes"]; };
+  const nlohmann::json plain = totals({"--zero", "2"});
+  const nlohmann::json cast = totals({"--zero", "2", "--traffic", "parameters=cast:bf16"});
+  EXPECT_EQ(cast["gradients"], plain["gradients"]);
+  EXPECT_EQ(cast["statistics"], plain["statistics"]);
+  EXPECT_LT(cast["parameters"].get<double>(), 0.6 * plain["parameters"].get<double>());
 }
 
 TEST_F(TrainTraffic, AClassWithoutACoderTakesNoneAlone) {

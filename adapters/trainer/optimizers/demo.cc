@@ -270,6 +270,12 @@ Status Demo::make_step(std::span<float> x, std::span<const float> g, double lr) 
 
 AggregateStats Demo::stats() const { return own_; }
 
+TrafficBytes Demo::traffic_bytes() const {
+  TrafficBytes sent{};
+  bytes_of(sent, TrafficClass::kOptimizer) = own_.wire_bytes;
+  return sent;
+}
+
 std::vector<Method::Kept> Demo::kept() {
   std::vector<Kept> entries;
   for (NamedTensor& named : momentum_.named(slices())) entries.push_back({std::move(named), true});

@@ -41,6 +41,7 @@ class Demo final : public Method {
   Status finish(const Stream& stream) override;
   Status make_step(std::span<float> x, std::span<const float> g, double lr) override;
   AggregateStats stats() const override;
+  TrafficBytes traffic_bytes() const override;
 
  protected:
   std::vector<Kept> kept() override;

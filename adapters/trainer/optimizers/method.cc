@@ -118,6 +118,14 @@ AggregateStats Method::stats() const {
   return all;
 }
 
+TrafficBytes Method::traffic_bytes() const {
+  TrafficBytes sent = exact_->traffic_bytes();
+  for (const auto& [name, aggregator] : exchanges_) {
+    bytes_of(sent, TrafficClass::kOptimizer) += aggregator->stats().wire_bytes;
+  }
+  return sent;
+}
+
 std::vector<std::string> Method::warnings() const {
   std::vector<std::string> all = exact_->warnings();
   for (const auto& [name, aggregator] : exchanges_) {

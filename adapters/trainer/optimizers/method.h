@@ -68,6 +68,8 @@ class Method : public DistributedStrategy, public GradientExchange, public Param
   Status check_replicas(const std::string& when) override { return exact_->check_replicas(when); }
   void heed(Interruption* interruption) override { exact_->heed(interruption); }
   AggregateStats stats() const override;
+  // Gradients as they are, and all else as the optimizer's.
+  TrafficBytes traffic_bytes() const override;
   std::vector<std::string> warnings() const override;
   Status step(double learning_rate) final {
     return make_step(parameters_, gradients_, learning_rate);

@@ -59,6 +59,13 @@ AggregateStats ShardedStrategy::stats() const {
   return gradients_->aggregator().stats() + parameters_->stats();
 }
 
+TrafficBytes ShardedStrategy::traffic_bytes() const {
+  TrafficBytes sent{};
+  bytes_of(sent, TrafficClass::kGradients) = gradients_->aggregator().stats().wire_bytes;
+  bytes_of(sent, TrafficClass::kParameters) = parameters_->stats().wire_bytes;
+  return sent;
+}
+
 std::vector<std::string> ShardedStrategy::warnings() const {
   std::vector<std::string> all = gradients_->aggregator().warnings();
   if (there_ && stage_ > 1) {

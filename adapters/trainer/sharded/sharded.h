@@ -57,6 +57,7 @@ class ShardedStrategy final : public DistributedStrategy {
   Aggregator* gradient_averages() override { return &gradients_->aggregator(); }
   std::optional<GradientPart> average_part(int index) override { return gradients_->part(index); }
   AggregateStats stats() const override;
+  TrafficBytes traffic_bytes() const override;
   std::vector<std::string> warnings() const override;
 
   // As ShardedParameters has it; what the gradients' exchange keeps, behind "reduce/".

@@ -55,6 +55,12 @@ void RankTrace::continue_from(std::int64_t steps) {
   step_ = steps;
 }
 
+void RankTrace::count(std::int64_t step, const TrafficBytes& bytes) {
+  if (step >= end_) return;
+  const std::lock_guard lock(mutex_);
+  counts_.push_back({step, nanoseconds(std::chrono::steady_clock::now()), bytes});
+}
+
 std::function<void(const AggregateSpan&)> RankTrace::of_aggregator() {
   return [this](const AggregateSpan& span) { add(span); };
 }

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/traffic_bytes.h"
 #include "gradwire/aggregator.h"
 #include "trainer/spans.h"
 
@@ -24,7 +25,15 @@ struct TraceSpan {
   std::int64_t end = 0;
 };
 
-// Every function is thread-safe, but for spans() and streams(), which want all others to be quiet.
+// What a rank sent in a step, by class of traffic, as of its end.
+struct TraceCount {
+  std::int64_t step = 0;
+  std::int64_t time = 0;  // as TraceSpan's
+  TrafficBytes bytes = {};
+};
+
+// Every function is thread-safe, but for spans(), streams() and counts(), which want all others to
+// be quiet.
 class RankTrace {
  public:
   // Keeps the spans of this run's first `steps` steps, from when step `first` begins: 1 or more.
@@ -35,8 +44,11 @@ class RankTrace {
   std::function<void(const AggregateSpan&)> of_aggregator();
   // Of a run that goes on from a checkpoint: steps count from here. Before the first step.
   void continue_from(std::int64_t steps);
+  // What was sent in step `step`, which has just ended.
+  void count(std::int64_t step, const TrafficBytes& bytes);
 
   const std::vector<TraceSpan>& spans() const { return spans_; }
+  const std::vector<TraceCount>& counts() const { return counts_; }
   // "training", "updates", "gradients: coder", "gradients: wire 1", ...
   const std::vector<std::string>& streams() const { return streams_; }
 
@@ -51,6 +63,7 @@ class RankTrace {
   const OnTrainerSpan of_trainer_ = [this](const TrainerSpan& span) { add(span); };
   std::mutex mutex_;
   std::vector<TraceSpan> spans_;
+  std::vector<TraceCount> counts_;
   std::vector<std::string> streams_{"training"};
 };
 
