@@ -150,6 +150,17 @@ class Report(unittest.TestCase):
         steps = self.metrics("none", 1)
         self.assertEqual(len({line["bytes_sent"] for line in steps[1:9] + steps[11:19]}), 1)
 
+    def test_classes_of_traffic_add_up(self):
+        data = json.loads((self.out / "report.json").read_text())
+        rows = [row for setting in data["settings"] for row in setting["rows"]]
+        self.assertTrue(rows)
+        for row in rows:
+            by_class = row["traffic_bytes_per_step"]
+            self.assertEqual(set(by_class), {"gradients", "statistics"}, row["row"])
+            self.assertAlmostEqual(sum(by_class.values()), row["sent_bytes_per_step"]["mean"], delta=0.5)
+        smallest = min(rows, key=lambda row: row["traffic_bytes_per_step"]["gradients"])
+        self.assertNotEqual(smallest["row"], "none", "compressed gradients are fewer bytes")
+
     def test_curves_as_csv(self):
         done = run("report", str(self.out), "--csv", "--quiet")
         self.assertEqual(done.returncode, 0, done.stderr)
