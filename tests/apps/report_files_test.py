@@ -151,6 +151,8 @@ class Report(unittest.TestCase):
         self.assertEqual(len({line["bytes_sent"] for line in steps[1:9] + steps[11:19]}), 1)
 
     def test_classes_of_traffic_add_up(self):
+        done = run("report", str(self.out), "--quiet")
+        self.assertEqual(done.returncode, 0, done.stderr)
         data = json.loads((self.out / "report.json").read_text())
         rows = [row for setting in data["settings"] for row in setting["rows"]]
         self.assertTrue(rows)
