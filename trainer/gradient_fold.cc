@@ -54,8 +54,11 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
     fold.grads_.take_all();
     fold.drops_micro_ = demands.gradients_pass && !fold.needs_whole_;
   }
+  fold.each_ = demands.each_micro_batch && options.accumulate > 1;
+  fold.adds_ = fold.each_ && !demands.own_optimizer;
   const int others = options.accumulate - (fold.keeps_sums_ ? 1 : 0);
-  for (int slot = 0; slot < std::min(others, at_a_time); ++slot) {
+  const int slots = fold.each_ ? (fold.adds_ ? 1 : 0) : std::min(others, at_a_time);
+  for (int slot = 0; slot < slots; ++slot) {
     PagedTensors memory = fold.grads_;
     if (fold.keeps_sums_ || slot > 0) {
       GW_ASSIGN(memory, PagedTensors::create(table, device, MemoryClass::kWorkspace));
@@ -90,6 +93,7 @@ void GradientFold::begin_step(double loss_scale) {
 }
 
 Result<std::span<float>> GradientFold::begin(int micro) {
+  if (each_) return handed_over().all();
   if (keeps_sums_ && micro == 0) return grads_.all();
   for (Slot& slot : slots_) {
     if (slot.micro >= 0) continue;
@@ -108,6 +112,7 @@ GradientFold::Slot* GradientFold::slot_of(int micro) {
 }
 
 const PagedTensors& GradientFold::memory_of(int micro) {
+  if (each_) return handed_over();
   const Slot* const slot = slot_of(micro);
   return slot == nullptr ? grads_ : slot->grads;
 }
@@ -118,7 +123,7 @@ std::span<float> GradientFold::gradient(int index) { return grads_.tensor(index)
 
 TensorView GradientFold::view(int index) {
   const ParameterInfo& info = (*table_)[static_cast<std::size_t>(index)];
-  return {reinterpret_cast<std::byte*>(gradient(index).data()), info.shape, DType::kF32,
+  return {reinterpret_cast<std::byte*>(handed_over().tensor(index).data()), info.shape, DType::kF32,
           stream_.device};
 }
 
@@ -167,12 +172,21 @@ Status GradientFold::combine(int micro, Range range) {
         floats_of(momentum_[static_cast<std::size_t>(micro)]).subspan(range.first, range.count);
     GW_TRY(take_momentum(u, own));
   }
+  if (each_) return scale(view(own), 1.0 / accumulate_, stream_);
   const std::span<float> sum = gradients().subspan(range.first, range.count);
   if (micro > 0) {
     GW_TRY(reduce(ReduceOp::kSum, view(own), view(sum), stream_));
   }
   if (micro + 1 < accumulate_ || accumulate_ == 1) return {};
   return scale(view(sum), 1.0 / accumulate_, stream_);
+}
+
+Status GradientFold::add_up(int micro) {
+  if (!adds_) return {};
+  const std::span<float> came = handed_over().all();
+  if (micro > 0) return reduce(ReduceOp::kSum, view(came), view(gradients()), stream_);
+  return copy_bytes(std::as_bytes(came), stream_.device, std::as_writable_bytes(gradients()),
+                    stream_.device, stream_);
 }
 
 // One micro-batch's, stored, joins the others', which are.
@@ -204,11 +218,11 @@ Status GradientFold::put_away(int index) {
 Result<bool> GradientFold::finite() {
   if (!keeps_sums_) return stored_gradients_.finite();
   if (there_ != nullptr) {
-    GW_TRY(there_->find_not_finite(gradients(), numbers_.there<std::uint32_t>().first(1)));
+    GW_TRY(there_->find_not_finite(handed_over().all(), numbers_.there<std::uint32_t>().first(1)));
     GW_ASSIGN(const std::span<const std::uint32_t> bad, numbers_.read<std::uint32_t>());
     return bad[0] == 0;
   }
-  return all_finite(gradients());
+  return all_finite(handed_over().all());
 }
 
 Result<double> GradientFold::norm() {
@@ -265,6 +279,10 @@ Result<bool> GradientFold::ready(int index, int micro) {
     GW_TRY(keep_stored(memory.tensor(index), range(index)));
     if (needs_whole_) return false;
   }
+  if (each_) {
+    GW_TRY(combine(micro, range(index)));
+    return true;
+  }
   is_in(index, micro) = true;
   int& joined = joined_[static_cast<std::size_t>(index)];
   for (; joined < accumulate_ && is_in(index, joined); ++joined) GW_TRY(join(index, joined));
@@ -276,6 +294,7 @@ Status GradientFold::micro_batch_done(int micro, double loss_scale) {
   const std::span<float> own = memory_of(micro).all();
   if (loss_scale != 1) GW_TRY(scale(view(own), 1 / loss_scale, stream_));
   GW_TRY(clip_worker(own));
+  if (each_) return combine(micro, {0, own.size()});
   done_[static_cast<std::size_t>(micro)] = true;
   for (; joined_whole_ < accumulate_ && done_[static_cast<std::size_t>(joined_whole_)];
        ++joined_whole_) {

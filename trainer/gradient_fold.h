@@ -7,6 +7,9 @@
 // is a left fold in the order of their numbers, so that its bits do not depend on the order in
 // which they end. A gradient whose turn has not come waits in the memory that backward wrote it to.
 //
+// Under Demands::each_micro_batch each of them, times 1 / micro-batches, is handed over by itself,
+// and what came of it is added up in fp32: here, unless the strategy steps.
+//
 // Without main gradients nothing but the tensors in work are in fp32: sums of micro-batches are
 // stored in 16 bits, and so is what the exchange gives back.
 #pragma once
@@ -41,8 +44,11 @@ class GradientFold {
   // Whether gradients() stay in fp32 until the step is made. Else whoever is given one says by
   // put_away() that it is final, and stored() is what the step reads.
   bool keeps_sums() const { return keeps_sums_; }
-  // The memory of gradients(): what is dropped of it is taken again where the next step writes it.
-  const PagedTensors& paged() const { return grads_; }
+  // Micro-batches are handed over one by one.
+  bool hands_each_over() const { return each_; }
+  // The memory that is handed over: what is dropped of it is taken again where the next step, or
+  // micro-batch, writes it. gradients(), but where micro-batches are added up afterwards.
+  const PagedTensors& handed_over() const { return adds_ ? slots_.front().grads : grads_; }
   GradientFold() = default;
 
   // Micro-batch `micro` is under way: where its backward writes gradients. kInternal where more are
@@ -51,7 +57,7 @@ class GradientFold {
   // The result: this rank's gradient of the step, and later what the exchange makes of it.
   std::span<float> gradients();
   std::span<float> gradient(int index);
-  // The same as a tensor of the parameter's shape, final when stream() has run what it has.
+  // handed_over() as a tensor of the parameter's shape, final when stream() has run what it has.
   TensorView view(int index);
   Stream stream() const { return stream_; }
 
@@ -65,6 +71,9 @@ class GradientFold {
   Result<bool> ready(int index, int micro);
   // All of them are; loss_scale is what the loss was multiplied by.
   Status micro_batch_done(int micro, double loss_scale);
+  // Where each micro-batch is handed over: what came of micro-batch `micro` joins the sum. The next
+  // one begins after it.
+  Status add_up(int micro);
 
   // Without main gradients, where the step needed whole ones: gradient `index` is in fp32 again.
   Status bring(int index);
@@ -72,7 +81,8 @@ class GradientFold {
   Status put_away(int index);
   const StoredGradients& stored() const { return stored_gradients_; }
   StoredGradients& stored() { return stored_gradients_; }
-  // Of the whole gradient, in the form that it is kept in. Waits for the device where it is there.
+  // Of the whole gradient that is handed over, in the form that it is kept in. Waits for the device
+  // where it is there.
   Result<bool> finite();
   // Likewise; where it is longer than `most`, times most / length from then on. `length` is
   // norm()'s result, or of a gradient that this is a part of.
@@ -118,6 +128,8 @@ class GradientFold {
   bool needs_whole_ = false;
   bool keeps_sums_ = true;
   bool keeps_stored_ = true;          // at its place; else a tensor at a time
+  bool each_ = false;                 // micro-batches are handed over one by one
+  bool adds_ = false;                 // and added up here
   bool drops_micro_ = false;          // slots' tensors as they join the sum
   PagedTensors grads_;                // the sum; the first micro-batch's go there at once
   std::vector<Slot> slots_;           // of the other micro-batches; without main gradients of all

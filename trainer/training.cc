@@ -66,7 +66,7 @@ std::vector<LayerTensors> Trainer::openings(Way way) const {
 }
 
 TrainerMemory Trainer::memory() {
-  return {model_->parameters(), parameters_->paged(),    fold_->paged(),
+  return {model_->parameters(), parameters_->paged(),    fold_->handed_over(),
           options_.places,      openings(Way::kForward), openings(Way::kBack)};
 }
 
@@ -75,9 +75,7 @@ std::vector<NamedTensor> Trainer::parameters() {
   return parameters_->paged().named();
 }
 
-std::vector<NamedTensor> Trainer::gradients() {
-  return named_tensors(model_->parameters(), fold_->gradients(), options_.places.device.device());
-}
+std::vector<NamedTensor> Trainer::gradients() { return fold_->handed_over().named(); }
 
 Result<std::uint64_t> Trainer::parameter_hash() const {
   GW_ASSIGN(const HostCopy all, HostCopy::of(parameters_->whole()));
@@ -154,24 +152,32 @@ void Trainer::tell(const OnTrainerSpan* told) {
   update_->tell(told);
 }
 
-// After the micro-batches: all ranks learn whether one of them has a gradient that is not finite,
-// before anything that outlives the step has seen it. Returns whether the step is left out.
-Result<bool> Trainer::skips(Strategy& strategy, StepReport& report) {
+// All ranks learn whether one of them has a gradient that is not finite, before anything that
+// outlives the step has seen it. Returns whether the step is left out; `last`: it is not asked
+// again.
+Result<bool> Trainer::skips(Strategy& strategy, StepReport& report, bool last) {
   if (!options_.loss_scale.active()) return false;
   const auto start = Clock::now();
   GW_ASSIGN(const bool finite, fold_->finite());
   GW_ASSIGN(const bool skip, strategy.consensus().any(!finite, Scope::kWorld));
   report.exchange_seconds += seconds_since(start);
-  scaler_.update(skip);
+  if (skip || last) scaler_.update(skip);
   if (skip) strategy.exchange().skip_step();
   return skip;
 }
 
-Status Trainer::give_whole(Strategy& strategy, StepReport& report) {
-  GW_ASSIGN(report.skipped, skips(strategy, report));
-  if (report.skipped) return {};
-  GW_TRY(update_->begin(report.lr));
-  return update_->give_all();
+// Whole gradients are handed over here, and ranks meet where each micro-batch is.
+Status Trainer::micro_batch_over(Strategy& strategy, StepReport& report, int micro) {
+  const bool each = fold_->hands_each_over();
+  const bool last = micro + 1 == options_.accumulate;
+  if (report.skipped || !(each || last)) return {};
+  if (fold_->needs_whole()) {
+    GW_ASSIGN(report.skipped, skips(strategy, report, last));
+    if (report.skipped) return {};
+    if (!each || micro == 0) GW_TRY(update_->begin(report.lr));
+    GW_TRY(update_->give_all());
+  }
+  return last ? Status() : update_->end_round();
 }
 
 Status Trainer::compute_and_update(Strategy& strategy, StepReport& report) {
@@ -179,9 +185,9 @@ Status Trainer::compute_and_update(Strategy& strategy, StepReport& report) {
   update_->start(report.step);
   if (!fold_->needs_whole()) GW_TRY(update_->begin(report.lr));
   auto ready = [this](int index, int unread) { return update_->give(index, unread); };
-  GW_ASSIGN(report.loss,
-            source_->run({report.step, report.epoch, scaler_.scale()}, std::ref(ready)));
-  if (fold_->needs_whole()) GW_TRY(give_whole(strategy, report));
+  auto over = [&](int micro) { return micro_batch_over(strategy, report, micro); };
+  GW_ASSIGN(report.loss, source_->run({report.step, report.epoch, scaler_.scale()}, std::ref(ready),
+                                      std::ref(over)));
   const auto start = Clock::now();
   GW_TRY(averages_.begin(strategy, source_->pass(), report.loss, report.skipped));
   report.exchange_seconds += seconds_since(start);

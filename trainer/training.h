@@ -56,8 +56,9 @@ class Trainer {
 
   // Views of this trainer's memory, in order of registration, valid for its life (also when it is
   // moved). Gradients are contiguous over all parameters in that order. In other precisions than
-  // fp32 too these are the fp32 ones: the optimizer's parameters, and sums of stored gradients,
-  // which without main gradients hold something from on_gradient() until arrived() alone.
+  // fp32 too these are the fp32 ones: the optimizer's parameters, and gradients as they are
+  // exchanged, which without main gradients hold something from on_gradient() until arrived()
+  // alone.
   std::vector<NamedTensor> parameters();
   std::vector<NamedTensor> gradients();
   // The same memory, for a strategy that lets parts of it come and go.
@@ -112,8 +113,8 @@ class Trainer {
   Status allocate();
   Result<StepReport> step(Strategy& strategy);
   Status compute_and_update(Strategy& strategy, StepReport& report);
-  Result<bool> skips(Strategy& strategy, StepReport& report);
-  Status give_whole(Strategy& strategy, StepReport& report);
+  Status micro_batch_over(Strategy& strategy, StepReport& report, int micro);
+  Result<bool> skips(Strategy& strategy, StepReport& report, bool last);
   void report_losses(StepReport& report) const;
   std::vector<LayerTensors> openings(Way way) const;
 

@@ -83,6 +83,9 @@ Status check_stored_gradients(const TrainingOptions& options, const Demands& dem
   if (options.momentum_at == MomentumAt::kWorker && options.momentum > 0) {
     return refuse("momentum at the worker (expected momentum at the server)");
   }
+  if (demands.each_micro_batch && options.accumulate > 1) {
+    return refuse("an exchange of each micro-batch (expected one of their sum)");
+  }
   if (!demands.tells_arrival) {
     return refuse(
         "a strategy that cannot tell which gradients have arrived (expected one that can)");

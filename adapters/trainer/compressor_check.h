@@ -10,6 +10,9 @@ namespace gradwire {
 // kInvalidArgument names an unknown method or key, or a value that no tensor could be coded with.
 // Whether methods and keys go together is the aggregator's to say.
 Status check_compressor(const std::string& compressor);
+// kInvalidArgument where a rule keeps what an exchange leaves over for the next one: micro-batches
+// that are exchanged one by one (reduce-each) would hand it on within a step.
+Status check_no_feedback(const std::string& compressor);
 // The spec, or rules, with the present names of keys.
 std::string with_present_names(const std::string& compressor);
 

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "adapters/trainer/compressor_check.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -15,6 +16,7 @@ constexpr std::int64_t kBucketsInFlight = 3;
 Demands DataParallelStrategy::demands_of(const DataParallelOptions& options) {
   Demands demands;
   demands.bytes_in_flight = kBucketsInFlight * options.aggregator.bucket_bytes;
+  demands.each_micro_batch = options.reduce_each;
   return demands;
 }
 
@@ -31,6 +33,7 @@ Result<std::unique_ptr<DataParallelStrategy>> DataParallelStrategy::create(
                   format("data parallelism: check_every is %lld (expected 0 or more steps)",
                          static_cast<long long>(options.check_every)));
   }
+  if (options.reduce_each) GW_TRY(check_no_feedback(options.aggregator.compressor));
   GW_ASSIGN(auto aggregator, Aggregator::create(communicator, registry, options.aggregator));
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const TensorView& grad = gradients[i].tensor;

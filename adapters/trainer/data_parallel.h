@@ -20,6 +20,10 @@ namespace gradwire {
 
 struct DataParallelOptions {
   AggregatorOptions aggregator;
+  // Every micro-batch's gradient is exchanged by itself, and averages are added up in fp32: as many
+  // exchanges a step as there are micro-batches, and no sum of whole gradients before them. Not
+  // with error feedback.
+  bool reduce_each = false;
   std::int64_t check_every = 100;  // steps between comparisons of the replicas; 0: never
 };
 

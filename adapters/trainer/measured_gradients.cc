@@ -71,6 +71,10 @@ Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
   if (strategy.gradient_averages() == nullptr) {
     return Status(Code::kUnsupported, "no averages of gradients to measure");
   }
+  if (strategy.demands().each_micro_batch) {
+    return Status(Code::kUnsupported,
+                  "averages of single micro-batches (reduce-each) are not measured");
+  }
   std::unique_ptr<MeasuredGradients> made(new MeasuredGradients(strategy, communicator, every));
   std::size_t bytes = 0;
   bool there = false;

@@ -23,16 +23,17 @@ std::string heading(const PlanQuestion& q) {
 
 void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
   std::printf("\nMemory of a rank\n");
-  std::printf("%-7s %12s %12s %12s %12s %12s %12s %9s %8s\n", "zero", "parameters", "gradients",
-              "optimizer", "gathered", "activations", "total", "B/param", "saving");
+  std::printf("%-7s %12s %12s %12s %12s %12s %12s %12s %9s %8s\n", "zero", "parameters",
+              "gradients", "optimizer", "gathered", "activations", "workspace", "total", "B/param",
+              "saving");
   for (const PlanMemory& row : rows) {
     const MemoryRow& b = row.bytes;
-    std::printf("%-7s %12s %12s %12s %12s %12s %12s %9.4g %7.4gx%s\n",
+    std::printf("%-7s %12s %12s %12s %12s %12s %12s %12s %9.4g %7.4gx%s\n",
                 format("%d%s", row.stage, row.stage == q.zero ? " *" : "").c_str(),
                 amount(b.params).c_str(), amount(b.grads).c_str(), amount(b.optimizer).c_str(),
                 amount(b.gathered).c_str(), amount(b.activations).c_str(),
-                amount(b.total()).c_str(), row.state_per_param, row.saving,
-                row.fits ? "" : "  does not fit");
+                amount(b.workspace).c_str(), amount(b.total()).c_str(), row.state_per_param,
+                row.saving, row.fits ? "" : "  does not fit");
   }
   if (rows.front().bytes.activations == 0) {
     std::printf(
@@ -68,6 +69,7 @@ std::string memory_lines(const std::vector<PlanMemory>& rows) {
     json["optimizer_bytes"] = row.bytes.optimizer;
     json["gathered_bytes"] = row.bytes.gathered;
     json["activation_bytes"] = row.bytes.activations;
+    json["workspace_bytes"] = row.bytes.workspace;
     json["total_bytes"] = row.bytes.total();
     json["state_bytes_per_param"] = row.state_per_param;
     json["saving"] = row.saving;

@@ -27,6 +27,10 @@ void add_model_flags(Flags& flags, PlanQuestion& q) {
                "type of stored parameters and gradients");
   flags.choice("optimizer", q.optimizer, {"sgd", "momentum", "nesterov", "adamw", "lamb"},
                "optimizer; its state is fp32");
+  flags.integer("accumulate", q.accumulate, {1, 4096},
+                "micro-batches a rank accumulates per step (gradient accumulation)");
+  flags.choice("accumulate-policy", q.accumulate_policy, {"sum-then-reduce", "reduce-each"},
+               "exchange of the micro-batches' sum, or of each of them");
   flags.toggle("no-main-grads", q.no_main_grads,
                "no fp32 copy of bf16 and fp16 gradients (--zero 0 only)");
 }
@@ -91,6 +95,11 @@ Status check(const Flags& flags, const PlanQuestion& q) {
                    "0)",
                    static_cast<long long>(q.zero))};
   }
+  if (q.no_main_grads && reduces_each(q)) {
+    return {Code::kInvalidArgument,
+            "plan: --no-main-grads and --accumulate-policy reduce-each exclude each other (got "
+            "both)"};
+  }
   const TransformerShape& shape = q.transformer;
   const bool some = shape.layers > 0 || shape.width > 0 || shape.heads > 0 || shape.sequence > 0;
   if (some && !transformer_given(shape)) {
@@ -131,6 +140,10 @@ Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, Pla
   return outcome;
 }
 
+bool reduces_each(const PlanQuestion& q) {
+  return q.accumulate > 1 && q.accumulate_policy == "reduce-each";
+}
+
 Result<MemoryQuestion> memory_question(const PlanQuestion& q, int stage) {
   MemoryQuestion question;
   question.params = q.params;
@@ -139,6 +152,8 @@ Result<MemoryQuestion> memory_question(const PlanQuestion& q, int stage) {
   question.data_ranks = q.data_ranks;
   question.tensor_ranks = q.parallel.tp;
   question.pipeline_stages = q.parallel.pp;
+  question.accumulate = q.accumulate;
+  question.reduce_each = reduces_each(q);
   question.emulated = true;
   question.whole_gradients = q.precision == "fp16";  // which has a loss scale unless told otherwise
   if (!transformer_given(q.transformer)) return question;

@@ -23,6 +23,8 @@ struct PlanQuestion {
   std::string precision = "bf16";
   std::string optimizer = "adamw";
   bool no_main_grads = false;
+  std::int64_t accumulate = 1;  // micro-batches of a rank's step
+  std::string accumulate_policy = "sum-then-reduce";
   std::string recompute = "none";
   std::int64_t device_mem = 0;  // bytes; 0: not limited
   std::string compressor;
@@ -36,6 +38,8 @@ struct PlanQuestion {
 Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args,
                                        PlanQuestion& question);
 
+// Whether micro-batches are exchanged one by one.
+bool reduces_each(const PlanQuestion& question);
 // The question of one ZeRO stage. Names of precision and optimizer are checked.
 Result<MemoryQuestion> memory_question(const PlanQuestion& question, int stage);
 

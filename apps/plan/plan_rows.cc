@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "apps/sim/sim_rows.h"
+#include "base/text.h"
 #include "collectives/cost/choice.h"
 
 namespace gradwire {
@@ -36,17 +37,27 @@ PlanTraffic traffic_of(const PlanQuestion& q, const std::string& whose, OpKind c
   return traffic;
 }
 
+// The same, once for each of so many micro-batches.
+PlanTraffic times(std::int64_t micro_batches, PlanTraffic traffic) {
+  if (micro_batches == 1) return traffic;
+  traffic.what += format(", %lld times", static_cast<long long>(micro_batches));
+  traffic.wire_bytes *= static_cast<double>(micro_batches);
+  traffic.seconds *= static_cast<double>(micro_batches);
+  return traffic;
+}
+
 PlanStep step_of(const PlanQuestion& q, int stage, double params) {
   PlanStep step;
   step.name = std::to_string(stage);
-  if (stage == 0) {
-    step.traffic.push_back(traffic_of(q, "gradients", OpKind::kAllReduce, params, kElemBytes));
-    return step;
-  }
-  step.traffic.push_back(traffic_of(q, "gradients", OpKind::kReduceScatter, params, kElemBytes));
+  const OpKind reduce = stage == 0 ? OpKind::kAllReduce : OpKind::kReduceScatter;
+  step.traffic.push_back(times(reduces_each(q) ? q.accumulate : 1,
+                               traffic_of(q, "gradients", reduce, params, kElemBytes)));
+  if (stage == 0) return step;
   const char* when[] = {"parameters", "parameters for backward"};
   for (int pass = 0; pass < (stage == 3 ? 2 : 1); ++pass) {
-    step.traffic.push_back(traffic_of(q, when[pass], OpKind::kAllGather, params, kElemBytes));
+    step.traffic.push_back(
+        times(stage == 3 ? q.accumulate : 1,
+              traffic_of(q, when[pass], OpKind::kAllGather, params, kElemBytes)));
   }
   return step;
 }
@@ -98,8 +109,9 @@ Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q) {
   for (const SimRow& row : rows) {
     PlanStep step;
     step.name = row.algorithm;
-    step.traffic.push_back({"gradients, compressed", row.algorithm,
-                            static_cast<double>(row.wire_bytes_max), row.seconds});
+    step.traffic.push_back(times(reduces_each(q) ? q.accumulate : 1,
+                                 {"gradients, compressed", row.algorithm,
+                                  static_cast<double>(row.wire_bytes_max), row.seconds}));
     steps.push_back(std::move(step));
   }
   return steps;

@@ -44,6 +44,7 @@ const std::vector<Belonging>& belongings() {
       {"bucket-bytes", {"sync", "fedavg"}, "the other modes have no buckets"},
       {"threads", {"sync", "fedavg"}, "the other modes encode on one thread"},
       {"accumulate", {"sync"}, "a larger --batch gives the same gradients"},
+      {"accumulate-policy", {"sync"}, "the other modes have no micro-batches"},
       {"optimizer", {"sync", "ps-sync", "ps-async"}, "the other modes use sgd with --momentum"},
       {"device", {"sync"}, "the other modes run on the CPU"},
       {"traffic", {"sync"}, "the other modes have --compressor and --pull-compressor"},

@@ -20,6 +20,7 @@ Result<RunMemoryQuestion> question_of(const TrainOptions& o, const Problem& prob
   q.micro_batch = std::max<std::int64_t>(
       BatchShares{ranks, static_cast<int>(o.accumulate)}.samples(o.batch), 1);
   q.accumulate = static_cast<int>(o.accumulate);
+  q.reduce_each = o.accumulate_policy == "reduce-each";
   q.recompute = o.recompute;
   GW_ASSIGN(q.precision, parse_precision(o.precision));
   q.optimizer = choice.optimizer.name;

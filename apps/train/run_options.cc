@@ -73,6 +73,7 @@ DataParallelOptions parallel_options(const TrainOptions& o, RankTrace* trace) {
   if (o.optimizer == "sgd" || o.optimizer == "nesterov") {
     p.aggregator.momentum = o.momentum_at == "worker" ? 0 : o.momentum;
   }
+  p.reduce_each = o.accumulate > 1 && o.accumulate_policy == "reduce-each";
   p.check_every = o.check_every;
   if (trace != nullptr) p.aggregator.on_span = trace->of_aggregator();
   return p;

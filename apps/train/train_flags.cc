@@ -156,6 +156,8 @@ void add_gradient_flags(Flags& flags, TrainOptions& o) {
       "accumulate", o.accumulate, {1, 4096},
       "micro-batches that each rank accumulates per step (gradient accumulation); --batch is "
       "divided into ranks x micro-batches");
+  flags.choice("accumulate-policy", o.accumulate_policy, {"sum-then-reduce", "reduce-each"},
+               "exchange of the micro-batches' sum, or of each of them, without error feedback");
 }
 
 void add_communication_flags(Flags& flags, TrainOptions& o) {

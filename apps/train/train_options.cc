@@ -37,6 +37,14 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
         "or lamb",
         "");
   }
+  const bool each = options.accumulate_policy == "reduce-each";
+  if (each && choice.method) {
+    return refuse("--accumulate-policy reduce-each requires sgd, nesterov, adamw or lamb", "");
+  }
+  if (each && (options.measure_every > 0 || options.no_main_grads)) {
+    return refuse("--accumulate-policy reduce-each excludes --measure-every and --no-main-grads",
+                  "");
+  }
   if (options.offload == "parameters" && (options.zero == 1 || options.zero == 2)) {
     return refuse("--offload parameters requires --zero 0 or 3; use --offload optimizer", "");
   }

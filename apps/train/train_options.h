@@ -70,11 +70,12 @@ struct TrainOptions {
   std::int64_t bucket_bytes = 4 << 20;
   std::int64_t threads = 1;
   bool allow_unsafe = false;
-  std::int64_t accumulate = 1;  // micro-batches of one rank
-  std::int64_t inproc = 0;      // ranks as threads; 0: the launcher decides
-  ParallelSpec parallel = {};   // how ranks are divided
-  double deadline = 15;         // seconds, of one operation
-  std::string flight = {};      // folder for flight records
+  std::int64_t accumulate = 1;                        // micro-batches of one rank
+  std::string accumulate_policy = "sum-then-reduce";  // or reduce-each
+  std::int64_t inproc = 0;                            // ranks as threads; 0: the launcher decides
+  ParallelSpec parallel = {};                         // how ranks are divided
+  double deadline = 15;                               // seconds, of one operation
+  std::string flight = {};                            // folder for flight records
   std::int64_t check_every = 10;
   std::int64_t measure_every = 0;  // steps between measurements of the average's error; 0: never
   bool memory = false;             // a table of what was held

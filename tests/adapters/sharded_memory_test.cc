@@ -46,6 +46,7 @@ void expect_planned(const Setting& setting, const std::vector<Outcome>& outcomes
     question.offload_chunk = 777;
     question.micro_batch /= setting.training.accumulate;
     question.accumulate = setting.training.accumulate;
+    question.reduce_each = setting.reduce_each;
     question.precision = setting.training.precision;
     question.whole_gradients =
         setting.training.loss_scale.active() || setting.training.clip_worker > 0;
@@ -150,6 +151,29 @@ TEST(ShardedMemory, Z4_Z5_TheAccountSaysWhatSumsOfMicroBatchesTake) {
   }
 }
 
+// Both ways to accumulate, at every stage: what they hold is what the account says, to the byte,
+// and `gradwire plan`'s arithmetic of a parameter's state and workspace. Micro-batches that are
+// reduced one by one need no whole sums: they take what one micro-batch takes, but at stage 0,
+// where there is no owner and the sum lies beside what is exchanged.
+TEST(ShardedMemory, Z2_Z5_BothPoliciesOfAccumulation) {
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const int accumulate : {1, 4}) {
+      for (const bool each : {false, true}) {
+        for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+          Setting setting = wide_adamw(stage, precision == Precision::kF32 ? 4 : 2);
+          setting.training.accumulate = accumulate;
+          setting.training.precision = precision;
+          setting.reduce_each = each;
+          SCOPED_TRACE(format("stage %d, %d micro-batches, %s, %d bytes", stage, accumulate,
+                              each ? "each" : "their sum", precision == Precision::kF32 ? 4 : 2));
+          const std::vector<Outcome> outcomes = train(setting);
+          expect_planned(setting, outcomes);
+        }
+      }
+    }
+  }
+}
+
 // What exchanges pack tensors in: buckets of several at stage 1, twice the model in all; from stage
 // 2 on nothing of it stays.
 TEST(ShardedMemory, Z1_Z4_ExchangesKeepWhatTheyPackInAtStageOneAlone) {
@@ -212,6 +236,22 @@ TEST(ShardedMemory, Z4_Z5_MicroBatchesAreReducedOnce) {
       EXPECT_EQ(sent, static_cast<std::uint64_t>(18 * parts * 4 * model_elems(32)))
           << "stage " << stage << ", " << micro << " micro-batches";
     }
+  }
+}
+
+// Reduced one by one they send each gradient by itself.
+TEST(ShardedMemory, Z4_Z5_MicroBatchesAreReducedOneByOne) {
+  for (const int stage : {0, 1, 2, 3}) {
+    Setting setting;
+    setting.stage = stage;
+    setting.training = twenty_steps("sgd", 4);
+    setting.reduce_each = true;
+    std::uint64_t sent = 0;
+    for (const Outcome& outcome : train(setting)) sent += outcome.steps_wire_bytes;
+    const std::int64_t gradients = stage == 0 ? 2 * 4 : 4;
+    const std::int64_t parameters = stage == 0 ? 0 : stage == 3 ? 2 * 4 : 1;
+    EXPECT_EQ(sent, static_cast<std::uint64_t>(18 * (gradients + parameters) * 4 * model_elems(32)))
+        << "stage " << stage;
   }
 }
 

@@ -45,6 +45,7 @@ struct Outcome {
   MemoryUse device;  // at the end of a step
   MemoryUse host;
   std::uint64_t exchanges = 0;  // bytes that they keep
+  std::int64_t skipped = 0;     // steps
   std::int64_t own_elems = 0;
 };
 
@@ -58,6 +59,7 @@ struct Setting {
   std::int64_t width = 32;
   std::int64_t bucket_bytes = 4000;
   Offload offload = Offload::kNone;
+  bool reduce_each = false;
 };
 
 inline TrainingOptions twenty_steps(const std::string& optimizer, int accumulate) {
@@ -78,6 +80,7 @@ inline ShardedOptions sharded_options(const Setting& setting) {
   options.parallel.aggregator.algorithm = setting.algorithm;
   options.parallel.aggregator.bucket_bytes = setting.bucket_bytes;
   options.parallel.check_every = 1;
+  options.parallel.reduce_each = setting.reduce_each;
   options.parameters = setting.parameters;
   options.optimizer = setting.training.optimizer;
   options.offload = setting.offload;
@@ -122,6 +125,7 @@ inline void note_step(const StepReport& step, const Setting& setting, Trainer& t
   outcome.resident_parameters = resident(memory.parameters.named());
   outcome.device = memory.places.device.use();
   outcome.host = memory.places.host.use();
+  outcome.skipped += step.skipped ? 1 : 0;
   outcome.exchanges = strategy.stats().held_bytes;
   const std::uint64_t wire = strategy.stats().wire_bytes;
   const MemoryLink link = *memory.places.link;

@@ -124,6 +124,16 @@ TEST(Sharded, CompressedShardsKeepReplicasEqual) {
   }
 }
 
+double distance(const Flat& found, const Flat& wanted) {
+  double error = 0;
+  double length = 0;
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    error += std::pow(static_cast<double>(found[i]) - wanted[i], 2);
+    length += std::pow(static_cast<double>(wanted[i]), 2);
+  }
+  return std::sqrt(error / length);
+}
+
 // Norms are sums over shards; lamb's are of whole tensors whoever holds them.
 TEST(Sharded, NormsAreThoseOfTheWhole) {
   for (const std::string optimizer : {"lamb", "sgd"}) {
@@ -135,14 +145,69 @@ TEST(Sharded, NormsAreThoseOfTheWhole) {
     const Flat wanted = train(setting)[0].params;
     setting.stage = 2;
     const Flat found = train(setting)[0].params;
-    double error = 0;
-    double length = 0;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      error += std::pow(static_cast<double>(found[i]) - wanted[i], 2);
-      length += std::pow(static_cast<double>(wanted[i]), 2);
-    }
-    EXPECT_LE(std::sqrt(error / length), 1e-6) << optimizer;
+    EXPECT_LE(distance(found, wanted), 1e-6) << optimizer;
   }
+}
+
+// Micro-batches that are reduced one by one come to what their sum comes to, but for the order of
+// additions; every stage to the same bits. One micro-batch is its own sum.
+TEST(Sharded, MicroBatchesReducedOneByOneGiveTheirSum) {
+  for (const int accumulate : {1, 4}) {
+    Setting setting;
+    setting.ranks = 3;
+    setting.training = twenty_steps("adamw", accumulate);
+    setting.training.clip_worker = accumulate == 4 ? 2 : 0;
+    setting.algorithm = "canonical";
+    const Flat sum = train(setting)[0].params;
+    setting.reduce_each = true;
+    const Flat whole = train(setting)[0].params;
+    EXPECT_LE(distance(whole, sum), 1e-6);
+    EXPECT_EQ(whole == sum, accumulate == 1);
+    for (const int stage : {1, 2, 3}) {
+      setting.stage = stage;
+      EXPECT_EQ(train(setting)[0].params, whole) << stage;
+    }
+  }
+}
+
+// A step that overflows in one of its micro-batches is left out, whatever was reduced before.
+TEST(Sharded, OverflowsOfOneMicroBatchLeaveTheStepOut) {
+  for (const int stage : {0, 2}) {
+    Setting setting;
+    setting.stage = stage;
+    setting.training = twenty_steps("sgd", 4);
+    setting.training.precision = Precision::kF16;
+    setting.training.loss_scale = LossScaleOptions::parse("dynamic").value();
+    setting.training.loss_scale.initial = 0x1p22;
+    setting.training.loss_scale.hysteresis = 1;
+    const std::vector<Outcome> sum = train(setting);
+    setting.reduce_each = true;
+    const std::vector<Outcome> each = train(setting);
+    EXPECT_GT(sum[0].skipped, 0);
+    EXPECT_EQ(each[0].skipped, sum[0].skipped) << stage;
+    EXPECT_LE(distance(each[0].params, sum[0].params), 1e-5) << stage;
+  }
+}
+
+TEST(Sharded, ErrorFeedbackIsRefusedWhereMicroBatchesAreReducedOneByOne) {
+  const auto outcomes = on_ranks(2, [](std::unique_ptr<Communicator>& communicator) -> Status {
+    for (const int stage : {0, 2}) {
+      Setting setting;
+      setting.stage = stage;
+      setting.reduce_each = true;
+      setting.training = twenty_steps("sgd", 4);
+      setting.training.rank = communicator->rank();
+      setting.training.ranks = 2;
+      setting.compressor = "qsgd:bits=8,ef=ef14";
+      GW_ASSIGN(Trainer trainer,
+                Trainer::create(mlp(32), digits(), setting.training, demands_of(setting)));
+      const auto refused = strategy_of(setting, *communicator, trainer);
+      EXPECT_FALSE(refused.has_value());
+      EXPECT_THAT(refused.error(), fails(kInvalid, "reduce-each", "ef=ef14", "sum-then-reduce"));
+    }
+    return {};
+  });
+  for (const Status& status : outcomes) EXPECT_TRUE(status.ok()) << status.message();
 }
 
 TEST(Sharded, WhatCannotBeShardedIsRefused) {

@@ -98,6 +98,80 @@ TEST(Plan, StatesEqualTheAccountOfARun) {
   }
 }
 
+// Micro-batches that are added up first, and those that are reduced one by one: the plan's state
+// and workspace are the account's, but for tensors of one at a time.
+TEST(Plan, BothPoliciesOfAccumulationAreTheAccountsOfARun) {
+  const auto model = make_model<float>({"mlp", {64}}, {1, 8, 8}, 64);
+  ASSERT_TRUE(model.has_value());
+  const std::int64_t elems = parameter_elems(model.value().parameters());
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    for (const int accumulate : {1, 4}) {
+      for (const std::string policy : {"sum-then-reduce", "reduce-each"}) {
+        const Outcome found = plan({"--params", std::to_string(elems), "--precision", precision,
+                                    "--data", "4", "--accumulate", std::to_string(accumulate),
+                                    "--accumulate-policy", policy, "--memory"});
+        ASSERT_TRUE(found.error.ok()) << found.error.message();
+        ASSERT_EQ(found.rows.size(), 4U);
+        for (int stage = 0; stage < 4; ++stage) {
+          SCOPED_TRACE(std::string(precision) + ", " + std::to_string(accumulate) + ", " + policy +
+                       ", stage " + std::to_string(stage));
+          RunMemoryQuestion question;
+          question.precision = parse_precision(precision).value();
+          question.stage = stage;
+          question.ranks = 4;
+          question.whole_gradients = question.precision == Precision::kF16;
+          const auto workspace = [&] {
+            const auto run = run_memory(model.value(), question);
+            return run.value().device[static_cast<std::size_t>(MemoryClass::kWorkspace)];
+          };
+          const std::int64_t alone = workspace();
+          question.accumulate = accumulate;
+          question.reduce_each = policy == "reduce-each";
+          const auto run = run_memory(model.value(), question);
+          ASSERT_TRUE(run.has_value());
+          double state = 0;
+          for (const MemoryClass what :
+               {MemoryClass::kParameters, MemoryClass::kGradients, MemoryClass::kMainGradients,
+                MemoryClass::kMaster, MemoryClass::kMoments}) {
+            state += static_cast<double>(run.value().device[static_cast<std::size_t>(what)]);
+          }
+          const auto& row = found.rows[static_cast<std::size_t>(stage)];
+          EXPECT_DOUBLE_EQ(row["state_bytes_per_param"].get<double>() * static_cast<double>(elems),
+                           state);
+          const bool passes = stage >= 2 && !question.whole_gradients;
+          EXPECT_DOUBLE_EQ(row["workspace_bytes"].get<double>(),
+                           passes ? 0 : static_cast<double>(workspace() - alone));
+        }
+      }
+    }
+  }
+}
+
+// Reduced one by one gradients are sent as many times; at stage 3 each micro-batch gathers.
+TEST(Plan, TrafficOfBothPoliciesOfAccumulation) {
+  const auto sent = [](const std::string& policy) {
+    const Outcome found = plan({"--params", "1048576", "--data", "4", "--cost", "--accumulate", "4",
+                                "--accumulate-policy", policy});
+    EXPECT_TRUE(found.error.ok()) << found.error.message();
+    std::map<std::string, double> bytes;
+    for (const auto& row : found.rows) {
+      if (row["kind"] == "cost") bytes[row["zero"]] += row["wire_bytes"].get<double>();
+    }
+    return bytes;
+  };
+  const double once = 1048576 * 4.0 * 3 / 4;
+  const std::map<std::string, double> sum{
+      {"0", 2 * once}, {"1", 2 * once}, {"2", 2 * once}, {"3", 9 * once}};
+  const std::map<std::string, double> each{
+      {"0", 8 * once}, {"1", 5 * once}, {"2", 5 * once}, {"3", 12 * once}};
+  EXPECT_EQ(sent("sum-then-reduce"), sum);
+  EXPECT_EQ(sent("reduce-each"), each);
+  EXPECT_THAT(plan({"--params", "1e6", "--no-main-grads", "--accumulate", "2",
+                    "--accumulate-policy", "reduce-each"})
+                  .error,
+              fails(kInvalid, "--no-main-grads", "reduce-each", "exclude"));
+}
+
 // In fp16 stages 2 and 3 hold the whole gradient in fp32 for as long as its overflows are looked
 // for, which is what decides whether a run fits.
 TEST(Plan, WholeGradientsOfALossScaleCount) {

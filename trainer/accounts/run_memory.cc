@@ -106,6 +106,8 @@ Result<std::int64_t> gathered_elems(const Model<float>& model, const RunMemoryQu
 std::int64_t micro_elems(const RunMemoryQuestion& q, const ParameterTable& table) {
   const bool keeps_sums = q.precision == Precision::kF32 || q.main_gradients;
   if (q.accumulate == 1 || !keeps_sums) return 0;
+  // What is exchanged; owners add it to their parts, at stage 0 each rank to the whole sum.
+  if (q.reduce_each) return q.stage == 0 ? parameter_elems(table) : 0;
   const bool tensor_by_tensor = q.stage >= 2 && !q.whole_gradients && q.space == MemorySpace::kHost;
   return tensor_by_tensor ? largest_tensor(table) : parameter_elems(table);
 }
@@ -180,7 +182,7 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
   } else {
     add_sharded_state(m, q, elems, own_elems(table, q.rank, q.ranks), kept);
   }
-  m.whole_sums = q.stage >= 2 && (q.accumulate > 1 || q.whole_gradients);
+  m.whole_sums = q.stage >= 2 && ((q.accumulate > 1 && !q.reduce_each) || q.whole_gradients);
   if ((q.stage < 2 && keeps_sums) || m.whole_sums) {
     of(m.device, narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * elems;
   }

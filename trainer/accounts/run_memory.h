@@ -23,7 +23,8 @@ struct RunMemoryQuestion {
   std::string optimizer = "adamw";  // sgd, nesterov, adamw, lamb
   double momentum = 0.9;            // of sgd and nesterov
   bool momentum_at_worker = false;
-  int stage = 0;  // of ZeRO
+  bool reduce_each = false;  // micro-batches are exchanged one by one (Demands::each_micro_batch)
+  int stage = 0;             // of ZeRO
   int rank = 0;
   int ranks = 1;
   bool main_gradients = true;  // false: of stage 0 in 16 bits
@@ -40,12 +41,13 @@ using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
 
 // Bytes: of parameters, gradients, master and moments what stays between steps; of what is gathered
 // for a while, of activations and workspace the most there is at a time. Stages 2 and 3 hold beside
-// them the gradients that are on their way, at most ShardedHook::kOutstanding buckets and a layer;
-// so does stage 0 without main gradients, at most what TrainingOptions says and a layer. Where they
-// add up several micro-batches before they reduce the sum, or need whole gradients, stages 2 and 3
-// hold all of it for a while: `whole_sums`, and gradients are the most there is at a time, too. On
-// a CUDA device nothing comes and goes: what is gathered, or on its way, are whole tensors, all of
-// them. Without communication, which the exchanges know.
+// them the gradients that are on their way, at most ReducedGradients::kOutstanding buckets and a
+// layer; so does stage 0 without main gradients, at most Demands::bytes_in_flight and a layer.
+// Where they add up several micro-batches before they reduce the sum (which they do not with
+// reduce_each), or need whole gradients, stages 2 and 3 hold all of it for a while: `whole_sums`,
+// and gradients are the most there is at a time, too. On a CUDA device nothing comes and goes: what
+// is gathered, or on its way, are whole tensors, all of them. Without communication, which the
+// exchanges know.
 struct RunMemory {
   MemoryByClass device{};
   MemoryByClass host{};

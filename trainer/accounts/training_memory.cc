@@ -27,6 +27,10 @@ double embedding_params(const TransformerShape& shape) {
   return static_cast<double>(shape.vocabulary + shape.sequence) * static_cast<double>(shape.width);
 }
 
+bool sums_first(const MemoryQuestion& question) {
+  return question.accumulate > 1 && !question.reduce_each;
+}
+
 // Of a rank's parameters, in 16 bits that are emulated at stages 1 to 3: `own` of `whole`.
 MemoryRow emulated_memory(const MemoryQuestion& question, double whole, double own) {
   const StateBytes& bytes = question.bytes;
@@ -36,8 +40,18 @@ MemoryRow emulated_memory(const MemoryQuestion& question, double whole, double o
   row.optimizer = bytes.moments * own;
   if (question.stage <= 2) row.optimizer += kFp32Width * whole + bytes.master * own;
   if (question.stage == 1) row.optimizer += kFp32Width * whole + kFp32Width * own;
-  if (question.stage >= 2 && question.whole_gradients) row.optimizer += kFp32Width * whole;
+  if (question.stage >= 2 && (question.whole_gradients || sums_first(question))) {
+    row.optimizer += kFp32Width * whole;
+  }
   return row;
+}
+
+// As run_memory() has it, of `held` parameters.
+double workspace_of(const MemoryQuestion& question, double held) {
+  const bool stores_sums = question.bytes.master > 0 && question.bytes.main_grads == 0;
+  const int kept_below = question.reduce_each ? 1 : question.whole_gradients ? 4 : 2;
+  if (question.accumulate == 1 || stores_sums || question.stage >= kept_below) return 0;
+  return kFp32Width * held;
 }
 
 }  // namespace
@@ -71,6 +85,7 @@ MemoryRow training_memory(const MemoryQuestion& question) {
         emulated_memory(question, held, held / static_cast<double>(question.data_ranks));
     row.gathered = kFp32Width * question.gathered_params;
     row.activations = question.activation_bytes;
+    row.workspace = workspace_of(question, held);
     return row;
   }
   const auto sharded_from = [&](int stage) {
@@ -80,10 +95,12 @@ MemoryRow training_memory(const MemoryQuestion& question) {
   row.optimizer =
       (question.bytes.optimizer() + question.bytes.owner_copies(question.stage)) * sharded_from(1);
   row.grads = question.bytes.grads * sharded_from(2);
+  if (question.stage >= 2 && sums_first(question)) row.grads += kFp32Width * held;
   row.params = question.bytes.params * sharded_from(3);
   if (question.stage >= 3) row.gathered = question.bytes.params * question.gathered_params;
   if (emulated) row.gathered = kFp32Width * question.gathered_params;
   row.activations = question.activation_bytes;
+  row.workspace = workspace_of(question, held);
   return row;
 }
 

@@ -50,6 +50,10 @@ struct MemoryQuestion {
   // Of these 16 bits: gradients are looked at as a whole before they are reduced, as a loss scale
   // wants, so that stages 2 and 3 hold their fp32 sums for a while.
   bool whole_gradients = false;
+  // Micro-batches of a step. Their gradients are added up in fp32 before anything of them is
+  // reduced, so that stages 2 and 3 hold whole sums; or, with reduce_each, afterwards.
+  std::int64_t accumulate = 1;
+  bool reduce_each = false;
   double activation_bytes = 0;  // of a rank
 };
 
@@ -61,7 +65,10 @@ struct MemoryRow {
   double optimizer = 0;
   double gathered = 0;
   double activations = 0;
-  double total() const { return params + grads + optimizer + gathered + activations; }
+  // Gradients of one micro-batch beside the sum of several, where they are kept whole: elsewhere a
+  // tensor of them at a time, which is not counted.
+  double workspace = 0;
+  double total() const { return params + grads + optimizer + gathered + activations + workspace; }
 };
 MemoryRow training_memory(const MemoryQuestion& question);
 

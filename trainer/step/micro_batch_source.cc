@@ -50,7 +50,7 @@ Result<double> MicroBatchSource::run_one(const MicroBatch& batch, int micro, con
   return loss;
 }
 
-Result<double> MicroBatchSource::run(const StepPlace& place, const Ready& ready) {
+Result<double> MicroBatchSource::run(const StepPlace& place, const Ready& ready, const Over& over) {
   const std::span<const std::uint32_t> order = order_.epoch(place.epoch);
   double loss = 0;
   for (int micro = 0; micro < shares_.accumulate; ++micro) {
@@ -61,6 +61,7 @@ Result<double> MicroBatchSource::run(const StepPlace& place, const Ready& ready)
         {PassMode::kTrain, seed_, static_cast<std::uint64_t>(place.step), samples.begin}};
     GW_ASSIGN(const double mean, run_one(batch, micro, ready));
     loss += mean;
+    GW_TRY(over(micro));
   }
   return loss / shares_.accumulate;
 }

@@ -40,11 +40,14 @@ class MicroBatchSource {
   void read_through(LayerGate* gate) { gate_ = gate; }
 
   // GradientFold::gradient(index) is this rank's of the step; parameters from `unread` on are read
-  // no more in it. Called from the last parameter down to the first, unless the fold needs whole
-  // gradients: these are final when run() returns. An error ends the step.
+  // no more in it. Called from the last parameter down to the first, once or, where the fold hands
+  // each micro-batch over, for each of them; not where the fold needs whole gradients. An error
+  // ends the step.
   using Ready = std::function<Status(int index, int unread)>;
+  // All gradients of micro-batch `micro` are complete. An error ends the step.
+  using Over = std::function<Status(int micro)>;
   // All micro-batches of the step; returns the mean of their losses.
-  Result<double> run(const StepPlace& place, const Ready& ready);
+  Result<double> run(const StepPlace& place, const Ready& ready, const Over& over);
 
   BatchPass& pass() { return pass_; }
   const BatchPass& pass() const { return pass_; }

@@ -54,15 +54,20 @@ Result<std::unique_ptr<Update>> Update::create(const Model<float>& model,
 
 void Update::start(std::int64_t step) {
   step_ = step;
+  round_ = 0;
   exchange_seconds_ = 0;
+  lane_works_ = false;
+  expect_all();
+}
+
+void Update::expect_all() {
   next_arrival_ = static_cast<int>(table_.size()) - 1;
   in_flight_ = 0;
-  lane_works_ = false;
 }
 
 bool Update::overlaps() const {
   return optimizer_ != nullptr && options_.offload != Offload::kNone && options_.offload_overlap &&
-         options_.clip == 0 && demands_.tells_arrival;
+         options_.clip == 0 && demands_.tells_arrival && !fold_.hands_each_over();
 }
 
 Status Update::begin(double learning_rate) {
@@ -155,8 +160,14 @@ void Update::release() {
   if (first < table_.size()) lane_->release(static_cast<std::size_t>(table_[first].offset));
 }
 
-Result<double> Update::finish() {
+Status Update::end_round() {
   GW_TRY(take_all());
+  expect_all();
+  return fold_.add_up(round_++);
+}
+
+Result<double> Update::finish() {
+  GW_TRY(end_round());
   double length = 0;
   if (options_.clip > 0) {
     GW_ASSIGN(length, clip());

@@ -19,7 +19,10 @@
 
 namespace gradwire {
 
-//   a step:  start(), begin(), give() per parameter, finish()      or  start() alone
+//   a step:  start(), begin(), give() per parameter, finish(). Where the fold hands each
+//   micro-batch
+//            over: give() per parameter and end_round() for each, finish() after the last one
+//            alone. Left out: start() alone, or anything before finish().
 // From the thread that trains.
 class Update {
  public:
@@ -43,6 +46,8 @@ class Update {
   Status give(int index, int unread);
   // All of them, where the fold needed whole ones.
   Status give_all();
+  // The exchange's last word of a micro-batch that another one follows.
+  Status end_round();
   // The exchange's last word, clipping, and the optimizer's step; returns the norm of the gradient
   // before it was clipped, 0 where it is not to be.
   Result<double> finish();
@@ -68,6 +73,7 @@ class Update {
   Result<bool> has_arrived();
   Status take_arrived();
   Status take_all();
+  void expect_all();
   Status take_next();
   void release();
   Status step();
@@ -85,6 +91,7 @@ class Update {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ChunkedStep> chunked_;  // with an offload, or without main gradients
   std::int64_t step_ = 0;
+  int round_ = 0;
   double learning_rate_ = 0;
   double exchange_seconds_ = 0;
   // Where gradients are asked for before the exchange's last word: of those that were given, from

@@ -14,6 +14,7 @@ constexpr YesOrNo kYesOrNo[] = {{"an own optimizer", &Demands::own_optimizer},
                                 {"gradients that it clips", &Demands::clips},
                                 {"parameters layer by layer", &Demands::layer_by_layer},
                                 {"gradients tensor by tensor", &Demands::gradients_pass},
+                                {"an exchange of each micro-batch", &Demands::each_micro_batch},
                                 {"word of arrived gradients", &Demands::tells_arrival}};
 
 }  // namespace

@@ -20,6 +20,10 @@ struct Demands {
   // Gradients go tensor by tensor: the trainer keeps no whole ones, nor sums of them, beside what
   // GradientExchange has.
   bool gradients_pass = false;
+  // Micro-batches are exchanged one by one and added up afterwards, in fp32: a step has a round for
+  // each of them, of on_gradient() once per parameter and a finish(). The exchange adds up where
+  // the keeper steps, else the trainer does. false: their sum is exchanged, in one round.
+  bool each_micro_batch = false;
   // GradientExchange::arrived() can tell. false: every gradient is the exchange's until its
   // finish(), so there is no training without main gradients, and no step beside the exchange.
   bool tells_arrival = true;

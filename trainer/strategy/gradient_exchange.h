@@ -11,7 +11,9 @@ namespace gradwire {
 // that trains, and in the same order on every rank that has the same parameters. An error ends the
 // training with that error.
 //
-//   a step:  before_step(), on_gradient() once per parameter, finish()      or  skip_step() alone
+//   a step:   before_step(), then one round, or under Demands::each_micro_batch as many as there
+//             are micro-batches; skip_step() alone, or after any round but the last
+//   a round:  on_gradient() once per parameter, finish()
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
@@ -21,11 +23,12 @@ class GradientExchange {
   virtual Status before_step(double /*learning_rate*/) { return {}; }
 
   // In place of all else of a step that is left out on all ranks, since a gradient was not finite
-  // on one of them: whatever is kept between steps stays as it was.
+  // on one of them: what rounds of it brought is forgotten, and what is kept between steps stays as
+  // it was.
   virtual void skip_step() {}
 
-  // The gradient of parameter `index` of this rank (order of registration) is final for this step:
-  // all of its micro-batches are in. Called once per parameter and step, during backward or after
+  // The gradient of parameter `index` of this rank (order of registration) is final for this round:
+  // all of its micro-batches are in. Called once per parameter and round, during backward or after
   // it, from the last parameter down to the first. `grad` is the same memory at every step, on a
   // device final when `stream` has run what it has; it is lent until finish() returns, or until
   // arrived() has said yes of it, and may be changed. From then on parameters may change.
@@ -39,8 +42,9 @@ class GradientExchange {
   // Demands::tells_arrival alone.
   virtual Result<bool> arrived(int /*index*/, bool /*wait*/) { return false; }
 
-  // Once per step, after all on_gradient() calls: on return every gradient holds what the step is
-  // made from (the mean over the ranks of Scope::kData).
+  // Once per round, after all on_gradient() calls: on return every gradient holds what the step is
+  // made from (the mean over the ranks of Scope::kData), or under Demands::each_micro_batch what is
+  // to be added to it.
   virtual Status finish(const Stream& /*stream*/) { return {}; }
 
   // Whether ranks exchange anything in the coming step, or in the one that before_step() began; the

@@ -232,6 +232,12 @@ Result<std::unique_ptr<Method>> make_method(Communicator& communicator, const Re
         Code::kUnsupported,
         "optimizer " + options.name + " with gradients on a CUDA device (expected on the host)");
   }
+  if (options.parallel.reduce_each) {
+    return Status(Code::kInvalidArgument,
+                  "optimizer " + options.name +
+                      ", which exchanges something else than gradients, with reduce-each (expected "
+                      "sum-then-reduce)");
+  }
   DataParallelOptions exact = options.parallel;
   exact.aggregator.compressor = "none";
   Method::Parts parts{&communicator, options, whole_slices(table), {}, gradients, nullptr};

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "device/ops.h"
+
 namespace gradwire {
 
 Result<std::unique_ptr<ReducedGradients>> ReducedGradients::create(
@@ -37,6 +39,8 @@ GradientPart ReducedGradients::part(int index) {
 }
 
 Status ReducedGradients::before_step(double learning_rate) {
+  round_ = 0;
+  GW_TRY(replicas_.count_step());
   return reduce_->set_learning_rate(learning_rate);
 }
 
@@ -50,8 +54,15 @@ Status ReducedGradients::on_gradient(int index, TensorView, const Stream& stream
 
 // The own part of a gradient that has arrived; its memory goes where the stage says so.
 Status ReducedGradients::take(int index) {
-  GW_TRY(memory_.places.device.copy(layout_.in_whole(memory_.gradients.all(), index),
-                                    layout_.in_shard(shard(), index)));
+  const std::span<float> came = layout_.in_whole(memory_.gradients.all(), index);
+  const std::span<float> own = layout_.in_shard(shard(), index);
+  if (round_ == 0) {
+    GW_TRY(memory_.places.device.copy(came, own));
+  } else {
+    const Device device = shard_.device();
+    GW_TRY(reduce(ReduceOp::kSum, shard_view(came, device), shard_view(own, device),
+                  memory_.places.device.stream()));
+  }
   if (!drops_) return {};
   outstanding_ -= static_cast<std::int64_t>(memory_.gradients.tensor(index).size_bytes());
   memory_.gradients.drop(index);
@@ -76,7 +87,8 @@ Status ReducedGradients::finish(const Stream& stream) {
     for (int index = 0; index < layout_.tensors(); ++index) GW_TRY(take(index));
   }
   for (; !to_take_.empty(); to_take_.pop_front()) GW_TRY(take(to_take_.front()));
-  return replicas_.count_step();
+  ++round_;
+  return {};
 }
 
 }  // namespace gradwire

@@ -19,9 +19,9 @@
 
 namespace gradwire {
 
-// After finish() shard() has the means of the own parts. From stage 2 on a gradient's memory goes
-// back as soon as its part is there, while backward still runs: beside the shard at most
-// kOutstanding buckets of gradients take memory.
+// After finish() shard() has the means of the own parts, added up in fp32 over the step's rounds.
+// From stage 2 on a gradient's memory goes back as soon as its part is there, while backward still
+// runs: beside the shard at most kOutstanding buckets of gradients take memory.
 class ReducedGradients final : public GradientExchange {
  public:
   // Buckets whose gradients are in work or being filled, from stage 2 on.
@@ -34,9 +34,9 @@ class ReducedGradients final : public GradientExchange {
   // Before the first step: from now on no more is held than the stage says.
   void start();
 
+  // Every check_every-th step compares the parameters over ranks first.
   Status before_step(double learning_rate) override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
-  // Every check_every-th step compares the parameters over ranks.
   Status finish(const Stream& stream) override;
 
   // The own parts of all gradients, without gaps, as the layout has them; on the gradients' device.
@@ -63,6 +63,7 @@ class ReducedGradients final : public GradientExchange {
   Replicas& replicas_;
   std::unique_ptr<Aggregator> reduce_;
   Buffer shard_;
+  int round_ = 0;
   std::deque<int> to_take_;       // handed over and not yet copied, oldest first
   std::int64_t outstanding_ = 0;  // bytes of them
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "adapters/trainer/compressor_check.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -43,6 +44,9 @@ Status check_sharded_options(const ShardedOptions& options, const TrainerMemory&
   }
   if (memory.parameters.size() == 0) {
     return {Code::kInvalidArgument, "sharded training: a model without parameters"};
+  }
+  if (options.parallel.reduce_each) {
+    GW_TRY(check_no_feedback(options.parallel.aggregator.compressor));
   }
   return options.stage == 3 ? check_gathered(options.parameters) : Status();
 }
