@@ -34,6 +34,7 @@ Result<std::unique_ptr<DataParallelStrategy>> DataParallelStrategy::create(
                          static_cast<long long>(options.check_every)));
   }
   if (options.reduce_each) GW_TRY(check_no_feedback(options.aggregator.compressor));
+  GW_ASSIGN(GroupConsensus consensus, GroupConsensus::of_replicas(communicator));
   GW_ASSIGN(auto aggregator, Aggregator::create(communicator, registry, options.aggregator));
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const TensorView& grad = gradients[i].tensor;
@@ -46,16 +47,16 @@ Result<std::unique_ptr<DataParallelStrategy>> DataParallelStrategy::create(
     GW_TRY(aggregator->add(gradients[i].name, grad));
   }
   return std::unique_ptr<DataParallelStrategy>(new DataParallelStrategy(
-      communicator, options, std::move(parameters), std::move(aggregator)));
+      communicator, std::move(consensus), options, std::move(parameters), std::move(aggregator)));
 }
 
-DataParallelStrategy::DataParallelStrategy(Communicator& communicator,
+DataParallelStrategy::DataParallelStrategy(Communicator& communicator, GroupConsensus consensus,
                                            const DataParallelOptions& options,
                                            std::vector<NamedTensor> parameters,
                                            std::unique_ptr<Aggregator> aggregator)
     : demands_(demands_of(options)),
       replicas_(communicator, std::move(parameters), options.check_every),
-      consensus_(communicator),
+      consensus_(std::move(consensus)),
       aggregator_(std::move(aggregator)),
       exchange_(*aggregator_, replicas_) {}
 

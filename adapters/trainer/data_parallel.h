@@ -66,8 +66,9 @@ class DataParallelStrategy final : public DistributedStrategy {
   Aggregator& aggregator() { return *aggregator_; }
 
  private:
-  DataParallelStrategy(Communicator& communicator, const DataParallelOptions& options,
-                       std::vector<NamedTensor> parameters, std::unique_ptr<Aggregator> aggregator);
+  DataParallelStrategy(Communicator& communicator, GroupConsensus consensus,
+                       const DataParallelOptions& options, std::vector<NamedTensor> parameters,
+                       std::unique_ptr<Aggregator> aggregator);
 
   Demands demands_;
   Replicas replicas_;

@@ -1,12 +1,24 @@
 #include "adapters/trainer/group_consensus.h"
 
-#include <utility>
-
 #include "base/check.h"
 #include "base/elements.h"
+#include "base/mesh.h"
 
 namespace gradwire {
 namespace {
+
+MeshScope mesh_scope(Scope scope) {
+  switch (scope) {
+    case Scope::kData: return MeshScope::kDp;
+    case Scope::kTensor: return MeshScope::kTp;
+    case Scope::kPipeline: return MeshScope::kPp;
+    case Scope::kModel: return MeshScope::kModel;
+    case Scope::kEmbedding: return MeshScope::kEmbed;
+    case Scope::kReplica: return MeshScope::kReplica;
+    case Scope::kWorld: return MeshScope::kWorld;
+  }
+  return MeshScope::kWorld;
+}
 
 Result<Work> fold(Communicator& group, std::span<double> values, ReduceOp op) {
   return group.all_reduce(view_of(values), op,
@@ -15,48 +27,49 @@ Result<Work> fold(Communicator& group, std::span<double> values, ReduceOp op) {
 
 }  // namespace
 
-Communicator* GroupConsensus::group(Scope scope) const {
-  return scope == Scope::kData || scope == Scope::kWorld ? &world_ : nullptr;
+Result<GroupConsensus> GroupConsensus::of_replicas(Communicator& world) {
+  GW_ASSIGN(MeshGroups groups, MeshGroups::create(world, {.pp = 1, .dp = world.size(), .tp = 1}));
+  return GroupConsensus(std::move(groups));
 }
 
 int GroupConsensus::ranks(Scope scope) const {
-  const Communicator* const among = group(scope);
-  return among == nullptr ? 1 : among->size();
+  return static_cast<int>(group_ranks(groups_.sizes(), mesh_scope(scope),
+                                      rank_at(groups_.sizes(), groups_.coordinates()))
+                              .size());
 }
 
 Status GroupConsensus::mean(std::span<double> values, Scope scope) {
-  Communicator* const among = group(scope);
-  if (values.empty() || among == nullptr) return {};
-  WithWord sent(values, word_for(among));
-  GW_ASSIGN(Work work, fold(*among, sent.all(), ReduceOp::kMean));
+  if (values.empty()) return {};
+  GW_ASSIGN(Communicator* const group, groups_.group(mesh_scope(scope)));
+  WithWord sent(values, word_for(scope));
+  GW_ASSIGN(Work work, fold(*group, sent.all(), ReduceOp::kMean));
   GW_TRY(work.wait());
-  sent.arrived(among->size());
+  sent.arrived(group->size());
   return {};
 }
 
 Status GroupConsensus::sum(std::span<double> values, Scope scope) {
-  Communicator* const among = group(scope);
-  if (values.empty() || among == nullptr) return {};
-  GW_ASSIGN(Work work, fold(*among, values, ReduceOp::kSum));
+  if (values.empty()) return {};
+  GW_ASSIGN(Communicator* const group, groups_.group(mesh_scope(scope)));
+  GW_ASSIGN(Work work, fold(*group, values, ReduceOp::kSum));
   return work.wait();
 }
 
 Result<bool> GroupConsensus::any(bool mine, Scope scope) {
-  Communicator* const among = group(scope);
-  if (among == nullptr) return mine;
+  GW_ASSIGN(Communicator* const group, groups_.group(mesh_scope(scope)));
   float most = mine ? 1.0F : 0.0F;
-  GW_ASSIGN(Work work, among->all_reduce(view_of(std::span(&most, 1)), ReduceOp::kMax));
+  GW_ASSIGN(Work work, group->all_reduce(view_of(std::span(&most, 1)), ReduceOp::kMax));
   GW_TRY(work.wait());
   return most > 0;
 }
 
 Status GroupConsensus::start_mean(std::span<double> values, Scope scope) {
   GW_CHECK(!mean_);
-  Communicator* const among = group(scope);
-  if (values.empty() || among == nullptr) return {};
-  sent_.emplace(values, word_for(among));
-  mean_ranks_ = among->size();
-  GW_ASSIGN(Work work, fold(*among, sent_->all(), ReduceOp::kMean));
+  if (values.empty()) return {};
+  GW_ASSIGN(Communicator* const group, groups_.group(mesh_scope(scope)));
+  sent_.emplace(values, word_for(scope));
+  mean_ranks_ = group->size();
+  GW_ASSIGN(Work work, fold(*group, sent_->all(), ReduceOp::kMean));
   mean_.emplace(std::move(work));
   return {};
 }

@@ -3,8 +3,10 @@
 
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "adapters/trainer/interruption.h"
+#include "adapters/trainer/mesh/mesh_groups.h"
 #include "gradwire/communicator.h"
 #include "gradwire/work.h"
 #include "trainer/strategy/consensus.h"
@@ -14,11 +16,13 @@ namespace gradwire {
 // Means are left folds in rank order, in double, then one multiplication by 1/size.
 class GroupConsensus final : public Consensus {
  public:
-  // Of ranks that each hold the whole model: Scope::kData and Scope::kWorld are the communicator's
-  // ranks, every other scope is this rank alone. Lent for the object's life.
-  explicit GroupConsensus(Communicator& world) : world_(world) {}
+  // Scopes are groups of the mesh; those that were never asked for are not made.
+  explicit GroupConsensus(MeshGroups groups) : groups_(std::move(groups)) {}
+  // Of ranks that each hold the whole model: Scope::kData is all of them. Lent for the object's
+  // life.
+  static Result<GroupConsensus> of_replicas(Communicator& world);
 
-  // Means over the world carry word of it from now on, on all ranks; borrowed.
+  // Means over the whole world carry word of it from now on, on all ranks; borrowed.
   void heed(Interruption* interruption) { interruption_ = interruption; }
 
   int ranks(Scope scope) const override;
@@ -29,13 +33,12 @@ class GroupConsensus final : public Consensus {
   Status finish_mean() override;
 
  private:
-  Communicator* group(Scope scope) const;
-  // Carried by means over the world alone, which all ranks make at the same time.
-  Interruption* word_for(const Communicator* group) const {
-    return group == &world_ ? interruption_ : nullptr;
+  // Carried by means that all ranks make at the same time.
+  Interruption* word_for(Scope scope) const {
+    return ranks(scope) == groups_.sizes().ranks() ? interruption_ : nullptr;
   }
 
-  Communicator& world_;
+  MeshGroups groups_;
   Interruption* interruption_ = nullptr;
   std::optional<WithWord> sent_;  // by the mean that is under way
   std::optional<Work> mean_;

@@ -26,7 +26,9 @@ Result<std::unique_ptr<ShardedStrategy>> ShardedStrategy::create(Communicator& c
                                                                  const ShardedOptions& options,
                                                                  const TrainerMemory& memory) {
   GW_TRY(check_sharded_options(options, memory));
-  std::unique_ptr<ShardedStrategy> made(new ShardedStrategy(communicator, options, memory));
+  GW_ASSIGN(GroupConsensus consensus, GroupConsensus::of_replicas(communicator));
+  std::unique_ptr<ShardedStrategy> made(
+      new ShardedStrategy(communicator, std::move(consensus), options, memory));
   GW_ASSIGN(made->gradients_, ReducedGradients::create(communicator, registry, options, memory,
                                                        made->layout_, made->replicas_));
   GW_ASSIGN(made->parameters_,
@@ -35,15 +37,15 @@ Result<std::unique_ptr<ShardedStrategy>> ShardedStrategy::create(Communicator& c
   return made;
 }
 
-ShardedStrategy::ShardedStrategy(Communicator& communicator, const ShardedOptions& options,
-                                 const TrainerMemory& memory)
+ShardedStrategy::ShardedStrategy(Communicator& communicator, GroupConsensus consensus,
+                                 const ShardedOptions& options, const TrainerMemory& memory)
     : stage_(options.stage),
       demands_(demands_of(options)),
       there_(memory.places.device.device().space == MemorySpace::kCuda),
       layout_(memory.table, communicator.rank(), communicator.size()),
       replicas_(communicator, memory.parameters.named(),
                 options.stage == 3 ? 0 : options.parallel.check_every),
-      consensus_(communicator) {}
+      consensus_(std::move(consensus)) {}
 
 Status ShardedStrategy::start(ReplicaStart how) {
   GW_TRY(replicas_.start(how));

@@ -70,8 +70,8 @@ class ShardedStrategy final : public DistributedStrategy {
   const TensorShards& layout() const { return layout_; }
 
  private:
-  ShardedStrategy(Communicator& communicator, const ShardedOptions& options,
-                  const TrainerMemory& memory);
+  ShardedStrategy(Communicator& communicator, GroupConsensus consensus,
+                  const ShardedOptions& options, const TrainerMemory& memory);
 
   int stage_;
   Demands demands_;
