@@ -1,0 +1,36 @@
+// From what is computed to what is sent, and to the whole step: passes over generated schedules.
+#pragma once
+
+#include "gradwire/status.h"
+#include "trainer/pipeline/progress.h"
+#include "trainer/pipeline/schedule.h"
+
+namespace gradwire {
+
+struct PipelineStepOps {
+  bool reduce = false;   // RG of every stage
+  bool tied = false;     // RT of the first and the last stage, if there are two
+  bool sharded = false;  // UNSHARD and RESHARD around every run of one stage's operations
+};
+
+// Adds what ends a step: reductions as soon as the stage's gradients are whole, behind the rank's
+// last computation those of tied parameters and what follows them; then OPT of every stage. Wants a
+// valid schedule (check.h) that has none of these. Weights have one version.
+PipelineSchedule with_step_ops(const PipelineSchedule& schedule, const PipelineStepOps& ops);
+
+// Adds SF, RF, SB and RB between stages of different ranks; leaves the rest in its order.
+//
+//   kTagged   a send follows what makes it; a receive is posted before the computation that comes
+//             before the one that reads it, so that it arrives beside it
+//   kOrdered  one list of all messages, by the end of what makes them under costs F = I = W = R =
+//   1,
+//             B = 2, all else 0, ties by (micro-batch, sending stage, forward before backward,
+//             pipe). A rank's transfers are in the list's order, each before whatever of the rank's
+//             starts at that time or later. Every wait is thus for something earlier: no deadlock,
+//             even where a send waits for its receive.
+//
+// kInvalidArgument: a schedule that is not valid without transfers (check_pipeline()). kDirect
+// gives the schedule back.
+Result<PipelineSchedule> lower_pipeline(const PipelineSchedule& schedule, PipelineLinks links);
+
+}  // namespace gradwire
