@@ -21,7 +21,7 @@ std::string keeps_momentum(const std::string& compressor) {
 bool is_momentum(std::string_view tensor) {
   if (tensor.find("/mode/") != tensor.npos && tensor.ends_with("/direction")) return true;
   const bool of_optimizer =
-      tensor.starts_with("trainer/") || tensor.find("/mode/optimizer/") != tensor.npos;
+      tensor.starts_with("optimizer/") || tensor.find("/mode/optimizer/") != tensor.npos;
   return of_optimizer && tensor.ends_with(".momentum");
 }
 

@@ -11,7 +11,7 @@ namespace gradwire {
 std::string keeps_momentum(const std::string& compressor);
 
 // Whether a checkpoint's tensor is a momentum of the optimizer, or of a worker beside it:
-// "trainer/fc1.weight.momentum", "rank-0/mode/direction".
+// "optimizer/fc1.weight.momentum", "rank-0/mode/direction".
 bool is_momentum(std::string_view tensor);
 
 }  // namespace gradwire

@@ -1,11 +1,14 @@
 #include "adapters/trainer/training_checkpoint.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
 #include "adapters/trainer/agreement.h"
+#include "adapters/trainer/first_version.h"
 #include "adapters/trainer/own_momentum.h"
+#include "adapters/trainer/strategy_state.h"
 #include "aggregate/key_names.h"
 #include "base/elements.h"
 #include "base/mesh.h"
@@ -18,6 +21,9 @@ namespace {
 constexpr std::string_view kParameters = "parameters/";
 constexpr std::string_view kBuffers = "buffers/";
 constexpr std::string_view kTrainer = "trainer/";
+constexpr std::string_view kOptimizer = "optimizer/";
+constexpr std::string_view kMasters = "master/";
+constexpr std::string_view kPosition = "trainer.position";
 constexpr const char* kStepsKey = "steps";
 constexpr const char* kSchedule = "lr-schedule";
 constexpr std::string_view kWorker = "worker";  // Trainer::state(): "worker2.fc1.weight.momentum"
@@ -25,7 +31,6 @@ constexpr std::string_view kWorker = "worker";  // Trainer::state(): "worker2.fc
 std::string worker_name(int worker, std::string_view name) {
   return "worker-" + std::to_string(worker) + "/" + std::string(name);
 }
-std::string strategy_prefix(int rank) { return "rank-" + std::to_string(rank) + "/hook/"; }
 
 // A worker's own tensor: which of the rank's micro-batches, and what the tensor is called.
 struct WorkerEntry {
@@ -47,33 +52,21 @@ TensorPart part_of(std::string name, const TensorView& values) {
   return whole_tensor(std::move(name), values);
 }
 
-// One old rank's state, in memory of its own.
-struct LoadedState {
-  std::vector<Buffer> memory;
-  std::vector<NamedTensor> tensors;
-};
-Result<LoadedState> load_state(CheckpointReader& reader, const std::string& prefix) {
-  LoadedState state;
-  const auto& tensors = reader.manifest().tensors;
-  for (auto at = tensors.lower_bound(prefix); at != tensors.end(); ++at) {
-    const auto& [name, saved] = *at;
-    if (!name.starts_with(prefix)) break;
-    const std::size_t bytes = static_cast<std::size_t>(saved.shape.elems()) * size_of(saved.dtype);
-    GW_ASSIGN(Buffer memory, Buffer::allocate(bytes));
-    const TensorView view = memory.tensor(saved.shape, saved.dtype);
-    GW_TRY(reader.read(name, view));
-    state.memory.push_back(std::move(memory));
-    state.tensors.push_back({name.substr(prefix.size()), view});
+// The optimizer's state of a parameter has the parameter's shape.
+TensorPart trainer_part(const ParameterTable& table, const NamedTensor& own) {
+  const ParameterState of = parameter_state(table, own.name);
+  if (of.info == nullptr || own.tensor.elems() == 0) {
+    return part_of(std::string(kTrainer) + own.name, own.tensor);
   }
-  return state;
+  return {std::string(kOptimizer) + own.name, box_of(*of.info), 0, ConstTensorView(own.tensor)};
 }
 
 // Nothing that was saved of the model and its training is left behind silently.
 Status check_nothing_left(const CheckpointReader& reader, const std::set<std::string>& used,
                           bool leaves_momentum) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
-    const bool ours =
-        name.starts_with(kParameters) || name.starts_with(kBuffers) || name.starts_with(kTrainer);
+    const bool ours = name.starts_with(kParameters) || name.starts_with(kBuffers) ||
+                      name.starts_with(kTrainer) || name.starts_with(kOptimizer);
     if (!ours || used.contains(name) || (leaves_momentum && is_momentum(name))) continue;
     return {Code::kInvalidArgument,
             reader.path() + ": tensor '" + name + "' has no counterpart in this run"};
@@ -151,6 +144,7 @@ ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& mani
 Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
   const int rank = communicator_.rank();
   const BatchShares shares{communicator_.size(), options_.accumulate};
+  const ParameterTable table = trainer_.memory().table;
   std::vector<TensorPart> mine;
   GW_ASSIGN(auto sharded, strategy_.keeper().own_parameters());
   if (sharded) {
@@ -170,12 +164,12 @@ Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
       mine.push_back(
           part_of(worker_name(shares.number(rank, worker->micro), worker->name), own.tensor));
     } else if (rank == 0) {
-      mine.push_back(part_of(std::string(kTrainer) + own.name, own.tensor));
+      mine.push_back(trainer_part(table, own));
     }
   }
-  for (const NamedTensor& own : strategy_.state()) {
-    mine.push_back(part_of(strategy_prefix(rank) + own.name, own.tensor));
-  }
+  std::vector<TensorPart> kept =
+      strategy_parts(strategy_.state(), table, rank, communicator_.size());
+  std::move(kept.begin(), kept.end(), std::back_inserter(mine));
   return mine;
 }
 
@@ -219,25 +213,53 @@ Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
   return write_from_host(one.bytes(), own.tensor);
 }
 
-Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader) {
+Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<std::string>& used) {
   const auto& tensors = reader.manifest().tensors;
-  const int old_ranks = static_cast<int>(reader.manifest().position.mesh.ranks());
+  const int old_ranks = reader.manifest().position.mesh.dp;
   // Between nodes others' state matters even to a job of as many ranks: its nodes may be others.
   const bool levels = std::any_of(tensors.begin(), tensors.end(), [](const auto& entry) {
     return entry.first.find(".outer.") != std::string::npos;
   });
   const bool own_alone = old_ranks == communicator_.size() && !levels;
+  const std::vector<NamedTensor> own = strategy_.state();
+  const ParameterTable table = trainer_.memory().table;
   std::vector<LoadedState> states;
   std::vector<std::vector<NamedTensor>> by_old_rank(static_cast<std::size_t>(old_ranks));
   for (int rank = 0; rank < old_ranks; ++rank) {
     if (own_alone && rank != communicator_.rank()) continue;
-    GW_ASSIGN(LoadedState state, load_state(reader, strategy_prefix(rank)));
+    GW_ASSIGN(LoadedState state, load_old_state(reader, own, table, rank, used));
     by_old_rank[static_cast<std::size_t>(rank)] = state.tensors;
     // As many ranks as there were take from others only what all have alike.
     if (own_alone) std::fill(by_old_rank.begin(), by_old_rank.end(), state.tensors);
     states.push_back(std::move(state));
   }
   return strategy_.load_state(by_old_rank);
+}
+
+// Of the optimizer what its shape says, whoever wrote it and in whatever slices.
+Status TrainingCheckpoint::restore_trainer(CheckpointReader& reader, std::set<std::string>& used) {
+  const ParameterTable table = trainer_.memory().table;
+  const std::string steps = std::string(kOptimizer) + "steps";
+  for (const NamedTensor& own : trainer_.state()) {
+    const ParameterState of = parameter_state(table, own.name);
+    if (const auto worker = worker_entry(own.name)) {
+      GW_TRY(restore_worker(reader, worker->micro, {std::string(worker->name), own.tensor}));
+    } else if (of.info != nullptr) {
+      const std::string name = std::string(kOptimizer) + own.name;
+      used.insert(name);
+      if (own.tensor.elems() == 0) continue;
+      GW_TRY(reader.read(name, box_of(*of.info), 0, own.tensor));
+    } else {
+      const std::string name = std::string(kTrainer) + own.name;
+      used.insert(name);
+      GW_TRY(reader.read(name, own.tensor));
+      if (own.name != kPosition) continue;
+      // Of a run whose owners stepped shards the trainer's own optimizer made none.
+      GW_ASSIGN(elements<std::int64_t>(own.tensor).back(), saved_optimizer_steps(reader));
+    }
+  }
+  used.insert(steps);
+  return {};
 }
 
 Status TrainingCheckpoint::restore(CheckpointReader& reader) {
@@ -248,15 +270,18 @@ Status TrainingCheckpoint::restore(CheckpointReader& reader) {
     used.insert(name);
     return own.tensor.elems() == 0 ? Status() : reader.read(name, own.tensor);
   };
-  for (const NamedTensor& own : trainer_.parameters()) GW_TRY(read(kParameters, own));
-  for (const NamedTensor& own : trainer_.buffers()) GW_TRY(read(kBuffers, own));
-  for (const NamedTensor& own : trainer_.state()) {
-    const auto worker = worker_entry(own.name);
-    GW_TRY(worker ? restore_worker(reader, worker->micro, {std::string(worker->name), own.tensor})
-                  : read(kTrainer, own));
+  // Owners of shards hold what their optimizers step beside what passes see of it; who steps the
+  // whole model goes on from the former.
+  const bool sharded = state_form(strategy_.state()) == StateForm::kSharded;
+  for (const NamedTensor& own : trainer_.parameters()) {
+    const bool master = reader.manifest().tensors.contains(std::string(kMasters) + own.name);
+    GW_TRY(read(master && !sharded ? kMasters : kParameters, own));
+    used.insert(std::string(kParameters) + own.name);
   }
+  for (const NamedTensor& own : trainer_.buffers()) GW_TRY(read(kBuffers, own));
+  GW_TRY(restore_trainer(reader, used));
+  GW_TRY(restore_strategy(reader, used).with_context(reader.path()));
   GW_TRY(check_nothing_left(reader, used, options_.leaves_momentum));
-  GW_TRY(restore_strategy(reader).with_context(reader.path()));
   GW_TRY(trainer_.adopt_state().with_context(reader.path()));
   const std::int64_t step = reader.manifest().position.step;
   if (trainer_.steps_done() != step) {
@@ -278,6 +303,7 @@ Status TrainingCheckpoint::restore(CheckpointReader& reader) {
 Result<std::optional<ResumedFrom>> TrainingCheckpoint::resume() {
   GW_ASSIGN(std::optional<CheckpointReader> last, checkpoints_.open_last());
   if (!last) return std::optional<ResumedFrom>();
+  last->describe_as(with_present_names(last->manifest()));
   const Status restored = restore(*last);
   GW_TRY(share_outcome(communicator_, restored, {}, options_.files.seconds).error());
   strategy_.continue_from(trainer_.steps_done());

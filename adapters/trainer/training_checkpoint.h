@@ -3,14 +3,17 @@
 //
 //   parameters/NAME          equal on all ranks; rank 0 writes it, or owners of parts do
 //   buffers/NAME             running statistics, likewise
-//   trainer/NAME             Trainer::state(): optimizer, position, loss scale; likewise
+//   trainer/NAME             Trainer::state(): position, loss scale; likewise
 //   worker-W/NAME            momentum of worker W, as BatchShares (base/mesh.h) numbers them
-//   rank-R/hook/NAME         DistributedStrategy::state() of rank R: what compression keeps
+//   optimizer/, master/, dp-D/, rank-R/hook/
+//                            what strategy_state.h says
+// Each of them is read at any stage of sharding and on any number of replicas.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -89,7 +92,8 @@ class TrainingCheckpoint {
   Result<std::vector<TensorPart>> parts();
   Status restore(CheckpointReader& reader);
   Status restore_worker(CheckpointReader& reader, int micro, const NamedTensor& own) const;
-  Status restore_strategy(CheckpointReader& reader);
+  Status restore_trainer(CheckpointReader& reader, std::set<std::string>& used);
+  Status restore_strategy(CheckpointReader& reader, std::set<std::string>& used);
 
   Communicator& communicator_;
   Trainer& trainer_;

@@ -51,7 +51,6 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
                   {"parameter-compressor", o.parameter_compressor},
                   {"precision", o.precision},
                   {"seed", std::to_string(o.seed)},
-                  {"sharded", o.zero > 0 ? "yes" : "no"},
                   {"shuffle", o.shuffle}};
   if (o.model == "mlp") c.must_match["hidden"] = joined(o.hidden);
   // The same names may stand for other contents by now.
@@ -71,7 +70,8 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
              {"main-grads", o.no_main_grads ? "no" : "yes"},
              {"lr-schedule", o.lr_schedule.text()},
              {"momentum", shortest(o.momentum)},
-             {"weight-decay", shortest(o.weight_decay)}};
+             {"weight-decay", shortest(o.weight_decay)},
+             {"zero", std::to_string(o.zero)}};
   return c;
 }
 

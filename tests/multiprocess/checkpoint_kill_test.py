@@ -1,6 +1,10 @@
 """Training jobs that are killed while they save checkpoints, again and again: each start goes on from the last complete
-one and says which, and the result is that of a job that nobody killed. usage: checkpoint_kill_test.py GRADWIRE UCX
-UCX: its version, or "none"."""
+one and says which, and the result is that of a job that nobody killed.
+
+usage: checkpoint_kill_test.py GRADWIRE UCX [KILLS]
+UCX: its version, or "none". KILLS: kills at random moments, 6 unless it is said. A long run of 200:
+  python3 tests/multiprocess/checkpoint_kill_test.py build/apps/gradwire none 200 CheckpointKillTest.test_random_moments
+"""
 
 import os
 import pathlib
@@ -87,18 +91,21 @@ class CheckpointKillTest(unittest.TestCase):
             except ProcessLookupError:
                 pass  # it has just ended
 
-    def run_killed(self, all_of_them, seed):
+    def run_killed(self, all_of_them, seed, most=MOST_KILLS):
+        """How often it was killed before it came to its end, at most `most` times."""
         draw = random.Random(seed)
+        killed = 0
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             self.assertEqual(self.wait(self.start(folder, ["--save-params", str(folder / "whole")])), 0)
             run = folder / "run"
             more = ["--checkpoint", str(run), "--checkpoint-every", "4", "--resume", "--save-params", str(folder / "end")]
-            for kills in range(MOST_KILLS + 1):
+            for _ in range(most + 1):
                 before = last_complete(run)
                 job = self.start(folder, more)
-                if kills < MOST_KILLS and self.await_saving(job, run, draw):
+                if killed < most and self.await_saving(job, run, draw):
                     self.kill(job, all_of_them, draw)
+                    killed += 1
                 status = self.wait(job)
                 output = (folder / "log").read_text()
                 said = re.search(r"resuming from .*|no complete checkpoint .*", output)
@@ -111,6 +118,7 @@ class CheckpointKillTest(unittest.TestCase):
             self.assertEqual(last_complete(run), STEPS)
             self.assertEqual((folder / "end").read_bytes(), (folder / "whole").read_bytes())
             self.assertEqual([n for n in os.listdir(run) if not CHECKPOINT.match(n)], [])
+        return killed
 
     def await_moment(self, job, run, moment, log):
         """Until the job has said where it starts and a checkpoint of its own is so far, or farther; False if it ended by
@@ -177,7 +185,18 @@ class CheckpointKillTest(unittest.TestCase):
         self.run_killed(False, 2)
 
 
+    def test_random_moments(self):
+        """Job after job, whose ranks, one of them or all, are killed KILLS times together."""
+        killed = 0
+        for number in range(KILLS + 10):  # one that ends by itself counts none
+            if killed >= KILLS:
+                break
+            killed += self.run_killed(number % 2 == 0, 100 + number, min(MOST_KILLS, KILLS - killed))
+        self.assertEqual(killed, KILLS)
+
+
 if __name__ == "__main__":
+    KILLS = int(sys.argv.pop(3)) if len(sys.argv) > 3 and sys.argv[3].isdigit() else 6
     UCX = sys.argv.pop(2)
     GRADWIRE = sys.argv.pop(1)
     unittest.main(verbosity=2)

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gradwire/buffer.h"
@@ -23,6 +24,8 @@ class CheckpointReader {
 
   const CheckpointManifest& manifest() const { return manifest_; }
   const std::string& path() const { return path_; }
+  // Its tensors under other names or cut otherwise; the files are the same.
+  void describe_as(CheckpointManifest manifest) { manifest_ = std::move(manifest); }
 
   // Elements [begin, begin + out.elems()) of the row of all elements of a box of the tensor,
   // however it was cut when it was written. Bytes are compared with their checksums.

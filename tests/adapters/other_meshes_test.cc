@@ -1,0 +1,200 @@
+// What four replicas wrote goes on on any other number of them, and at any stage of sharding: the
+// same state on as many, and what compression still owes the model on others. A step has twelve
+// micro-batches over all ranks, however many there are.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapters/trainer/strategy_state.h"
+#include "tests/adapters/deferred_mean.h"
+#include "tests/adapters/training_runs.h"
+#include "tests/support/fails.h"
+
+namespace gradwire::testing::other_meshes_test {
+namespace {
+
+constexpr int kMicroBatches = 12;
+constexpr const char* kQsgd = "qsgd:bits=4,ef=ef14,min_elems=0,dense_1d=false";
+constexpr const char* kTopk = "topk:ratio=0.1,ef=ef14,min_elems=0,dense_1d=false";
+constexpr const char* kPowersgd = "powersgd:rank=2,ef=ef14,min_elems=0";
+
+Training on(int replicas, const std::string& compressor, int zero = 0) {
+  return {.compressor = compressor,
+          .ranks = replicas,
+          .accumulate = kMicroBatches / replicas,
+          .lr = 0.002,
+          .optimizer = "adamw",
+          .zero = zero};
+}
+
+TEST(OtherMeshes, FourReplicasGoOnBitForBit) {
+  expect_exact(on(4, kQsgd, 2));
+  expect_exact(on(4, kTopk));
+  expect_exact(on(4, kPowersgd));
+}
+
+void expect_owed_and_trained(const Training& before, const std::vector<Training>& after) {
+  const TemporaryFolder first;
+  const Outcome whole = run(before, {.save_to = first.path()});
+  ASSERT_TRUE(all_ok(whole));
+  for (const Training& other : after) {
+    SCOPED_TRACE(std::to_string(other.ranks) + " replicas at stage " + std::to_string(other.zero));
+    const TemporaryFolder second;
+    const Outcome resumed =
+        run(other, {.resume_from = first.path(), .save_to = second.path(), .save_after = 0});
+    ASSERT_TRUE(all_ok(resumed));
+    EXPECT_LE(relative_difference(deferred_mean(first.path()), deferred_mean(second.path())), 1e-5);
+    EXPECT_NEAR(resumed.last_loss, whole.last_loss, 0.02 * whole.last_loss);
+  }
+}
+
+TEST(OtherMeshes, TheDeferredMeanIsKeptAtEveryStage) {
+  std::vector<Training> all;
+  for (const int replicas : {4, 1, 2, 3}) {
+    for (const int stage : {0, 1, 2, 3}) all.push_back(on(replicas, kQsgd, stage));
+  }
+  expect_owed_and_trained(on(4, kQsgd, 2), all);
+  // What owners of a sum owe, which sharded gradients do not have, is their own residual's then.
+  expect_owed_and_trained(on(4, kQsgd), {on(4, kQsgd, 2), on(3, kQsgd, 1), on(3, kQsgd)});
+}
+
+TEST(OtherMeshes, TheDeferredMeanOfMethodsThatChooseOrFactorIsKept) {
+  for (const char* spec : {kTopk, kPowersgd}) {
+    expect_owed_and_trained(on(4, spec), {on(4, spec), on(1, spec), on(2, spec), on(3, spec)});
+  }
+}
+
+// With exact sums in canonical order every stage has the same bits, so any goes on from any.
+TEST(OtherMeshes, ExactSumsGoOnBitForBitAtAnyOtherStage) {
+  for (const int before : {0, 1, 3}) {
+    const TemporaryFolder folder;
+    const Outcome whole = run(on(4, "none", before), {.save_to = folder.path()});
+    ASSERT_TRUE(all_ok(whole));
+    for (const int after : {0, 1, 2, 3}) {
+      SCOPED_TRACE(std::to_string(before) + " to " + std::to_string(after));
+      const Outcome resumed = run(on(4, "none", after), {.resume_from = folder.path()});
+      ASSERT_TRUE(all_ok(resumed));
+      EXPECT_EQ(resumed.parameters, whole.parameters);
+    }
+  }
+}
+
+// What rank-wise codes stand for next: numbers of few bits, of which a cast and its sum are exact.
+float coded_at(std::int64_t e) { return static_cast<float>(e % 17 - 8) / 64; }
+
+// One rank's gradients of a step, and what it holds of their mean.
+struct NextStep {
+  std::vector<float> given;
+  std::vector<float> mean;
+};
+
+// The residuals of a checkpoint under a codec that is the identity for what it is given: gradients
+// that make up coded_at() with the rank's residual.
+Status next_step(Communicator& communicator, const std::string& folder, AggregateForm form,
+                 NextStep& step) {
+  AggregatorOptions options;
+  options.compressor = "cast:bf16,ef=ef14,min_elems=0,dense_1d=false";
+  // Owners of the sum would owe something themselves, and would round it.
+  if (form == AggregateForm::kAllReduce) options.compressor += ",combine=gather";
+  options.algorithm = "canonical";
+  options.form = form;
+  GW_ASSIGN(const auto aggregator, Aggregator::create(communicator, Registry::builtin(), options));
+  const ParameterTable& table = small_mlp().parameters();
+  step.mean.resize(static_cast<std::size_t>(parameter_elems(table)));
+  for (const NamedTensor& named : named_tensors(table, step.mean)) {
+    GW_TRY(aggregator->add(named.name, named.tensor));
+  }
+  const CheckpointStore store(folder);
+  GW_ASSIGN(CheckpointReader reader, CheckpointReader::open(store.path_of(10)));
+  std::vector<LoadedState> states;
+  std::vector<std::vector<NamedTensor>> by_old_rank;
+  std::vector<float> nothing(step.mean.size());
+  for (int rank = 0; rank < reader.manifest().position.mesh.dp; ++rank) {
+    std::set<std::string> used;
+    GW_ASSIGN(LoadedState state, load_old_state(reader, aggregator->state(), table, rank, used));
+    // A cast has no factors; parameters without a residual were exact.
+    std::erase_if(state.tensors, [](const NamedTensor& entry) {
+      return entry.name.find(".coder.") != std::string::npos;
+    });
+    for (const NamedTensor& zeros : named_tensors(table, nothing)) {
+      const auto same = [&](const NamedTensor& entry) {
+        return entry.name == zeros.name + ".error";
+      };
+      if (std::ranges::none_of(state.tensors, same)) {
+        state.tensors.push_back({zeros.name + ".error", zeros.tensor});
+      }
+    }
+    by_old_rank.push_back(state.tensors);
+    states.push_back(std::move(state));
+  }
+  GW_TRY(aggregator->load_state(by_old_rank));
+  for (const NamedTensor& kept : aggregator->state()) {
+    const ParameterState of = parameter_state(table, kept.name);
+    if (of.info == nullptr || of.kind != "error") continue;
+    const std::span<const float> residual = elements<float>(ConstTensorView(kept.tensor));
+    for (std::size_t i = 0; i < residual.size(); ++i) {
+      const std::int64_t e = of.info->offset + static_cast<std::int64_t>(i);
+      step.mean[static_cast<std::size_t>(e)] = coded_at(e) - residual[i];
+    }
+  }
+  step.given = step.mean;
+  for (int index = static_cast<int>(table.size()); index-- > 0;) GW_TRY(aggregator->ready(index));
+  return aggregator->finish();
+}
+
+// |what came back - (mean of the gradients + deferred mean)| / |the latter|, of what rank `rank`
+// holds of it.
+double difference_of(const std::vector<NextStep>& steps, int rank, bool shards,
+                     const DeferredMean& owed) {
+  double square = 0;
+  double norm = 0;
+  const auto ranks = static_cast<int>(steps.size());
+  for (const ParameterInfo& info : small_mlp().parameters()) {
+    const std::int64_t elems = info.shape.elems();
+    const Range mine = shards ? piece(elems, ranks, rank) : Range{0, elems};
+    const auto found = owed.find(info.name);
+    for (std::int64_t i = mine.begin; i < mine.end; ++i) {
+      const auto at = static_cast<std::size_t>(info.offset + i);
+      double mean = found == owed.end() ? 0 : found->second[static_cast<std::size_t>(i)];
+      for (const NextStep& step : steps) mean += static_cast<double>(step.given[at]) / ranks;
+      const auto got = static_cast<double>(steps[static_cast<std::size_t>(rank)].mean[at]);
+      square += std::pow(mean - got, 2);
+      norm += std::pow(mean, 2);
+    }
+  }
+  return std::sqrt(square / norm);
+}
+
+TEST(OtherMeshes, TheNextMeanOfAnIdentityIsTheGradientAndWhatWasDeferred) {
+  const std::pair<const char*, int> written[] = {
+      {kQsgd, 2}, {kQsgd, 0}, {kTopk, 0}, {kPowersgd, 0}};
+  for (const auto& [spec, stage] : written) {
+    const TemporaryFolder folder;
+    ASSERT_TRUE(all_ok(run(on(4, spec, stage), {.save_to = folder.path()})));
+    const DeferredMean owed = deferred_mean(folder.path());
+    for (const int replicas : {4, 1, 2, 3}) {
+      for (const AggregateForm form : {AggregateForm::kAllReduce, AggregateForm::kReduceScatter}) {
+        SCOPED_TRACE(std::string(spec) + " on " + std::to_string(replicas));
+        std::vector<NextStep> steps(static_cast<std::size_t>(replicas));
+        const auto ended = on_ranks(replicas, [&](std::unique_ptr<Communicator>& communicator) {
+          return next_step(*communicator, folder.path(), form,
+                           steps[static_cast<std::size_t>(communicator->rank())]);
+        });
+        for (const Status& status : ended) ASSERT_TRUE(status.ok()) << status.message();
+        for (int rank = 0; rank < replicas; ++rank) {
+          EXPECT_LE(difference_of(steps, rank, form == AggregateForm::kReduceScatter, owed), 1e-6);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::testing::other_meshes_test
