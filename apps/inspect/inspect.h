@@ -26,6 +26,9 @@ Result<int> inspect_payload(const std::vector<std::string>& args);
 Result<int> inspect_encode(const std::vector<std::string>& args);
 // `inspect schedule ALGORITHM RANKS`: every rank's rounds and the checker's result.
 Result<int> inspect_schedule(const std::vector<std::string>& args);
+// `inspect schedule pipeline SCHEDULE RANKS MICRO-BATCHES`: every rank's operations and the
+// checker's result. args: what stands after `pipeline`.
+Result<int> inspect_pipeline(const std::vector<std::string>& args);
 // `inspect flight DIR`: merges the records of a failed job's ranks and names the cause.
 Result<int> inspect_flight(const std::vector<std::string>& args);
 // `inspect models`: one line each.

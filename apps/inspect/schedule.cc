@@ -127,6 +127,9 @@ Result<int> number(const std::string& name, const std::string& text, int least, 
 }  // namespace
 
 Result<int> inspect_schedule(const std::vector<std::string>& args) {
+  if (!args.empty() && args.front() == "pipeline") {
+    return inspect_pipeline({args.begin() + 1, args.end()});
+  }
   std::string algorithm;
   std::string ranks_text;
   std::string op;
@@ -137,7 +140,7 @@ Result<int> inspect_schedule(const std::vector<std::string>& args) {
   Flags flags("inspect schedule",
               "Prints the messages of every rank and round of a collective algorithm and checks, "
               "without a network, that all ranks finish and every contribution counts exactly "
-              "once.");
+              "once. `inspect schedule pipeline` does so for schedules of pipelines.");
   flags.positional("ALGORITHM", algorithm,
                    "ring, canonical, halving_doubling, ... (docs/algorithms.md)", false,
                    algorithm_names());

@@ -7,6 +7,7 @@
 #include "apps/bench/row_file.h"
 #include "apps/flags.h"
 #include "apps/progress.h"
+#include "apps/sim/pipeline.h"
 #include "apps/sim/sim_page.h"
 #include "apps/sim/sim_rows.h"
 #include "apps/sim/sim_text.h"
@@ -150,6 +151,8 @@ std::vector<Command> operations() {
                    .run = simulate,
                    .takes_name = true});
   }
+  all.push_back(
+      {.name = "pipeline", .help = "schedules of a pipeline, side by side", .run = sim_pipeline});
   return all;
 }
 
@@ -160,7 +163,9 @@ const CommandGroup& sim_group() {
   static const CommandGroup group{
       .name = "sim",
       .word = "OPERATION",
-      .purpose = "Simulates every algorithm of a collective operation on a modelled network.",
+      .purpose =
+          "Simulates every algorithm of a collective operation on a modelled network, or "
+          "schedules of a pipeline.",
       .commands = all,
       .example = "gradwire sim all_reduce --ranks 16 --bytes 1M"};
   return group;

@@ -117,6 +117,13 @@ class Help(unittest.TestCase):
             self.assertEqual(gradwire(*shlex.split(words)).stderr, text)
 
 
+    def test_the_page_of_pipelines_shows_what_is_printed(self):
+        page = (ROOT / "docs/pipelines.md").read_text()
+        block = re.search(r"```text\n(.*?)```", page, re.S).group(1)
+        command = re.search(r"gradwire (sim pipeline .*--picture)\n", page).group(1)
+        self.assertEqual(gradwire(*shlex.split(command)).stdout.split("\n\n", 1)[1], block)
+
+
 class Json(unittest.TestCase):
     def lines(self, *words):
         done = gradwire(*words)
@@ -140,11 +147,13 @@ class Json(unittest.TestCase):
                      ("`inspect data` SET", ("inspect", "data", "grammar")),
                      ("`inspect nmse`", ("inspect", "nmse", "--recipe", recipe)),
                      ("`inspect schedule`", ("inspect", "schedule", "ring", "3")),
+                     ("`inspect schedule pipeline`", ("inspect", "schedule", "pipeline", "1f1b", "2", "3")),
                      ("`inspect flight`", ("inspect", "flight", scratch)),
                      ("`inspect encode`", ("inspect", "encode", "topk:k=3", "--elements", "100", "--out", payload)),
                      ("`inspect payload`", ("inspect", "payload", payload)),
                      ("`plan`", ("plan", "--params", "1e6")),
                      ("`sim` OPERATION", ("sim", "broadcast", "--ranks", "4", "--bytes", "1K")),
+                     ("`sim pipeline`", ("sim", "pipeline", "--ranks", "2")),
                      ("`version`", ("version",))]
             documented = {name: set(re.findall(r"`(\w+)`", keys)) for name, _, keys in rows(PAGE.read_text(), "JSON")}
             self.assertEqual(set(documented) - {name for name, _ in calls}, {"`data fetch`"})

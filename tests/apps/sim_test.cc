@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "apps/inspect/inspect.h"
 #include "apps/sim/sim_text.h"
 #include "apps/whole_file.h"
 #include "collectives/schedules/selection.h"
@@ -182,6 +183,89 @@ TEST(SimText, TimesAndSizesAreShort) {
   EXPECT_EQ(time_text(2), "2 s");
   EXPECT_EQ(size_text(1536), "1.5 KiB");
   EXPECT_EQ(size_text(std::int64_t{1} << 30), "1 GiB");
+}
+
+// By schedule.
+std::map<std::string, nlohmann::json> pipelines(const std::vector<std::string>& words) {
+  ::testing::internal::CaptureStdout();
+  const auto outcome = sim_command(words);
+  std::istringstream lines(::testing::internal::GetCapturedStdout());
+  EXPECT_TRUE(outcome.has_value()) << outcome.error().message();
+  std::map<std::string, nlohmann::json> found;
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = nlohmann::json::parse(line, nullptr, false);
+    EXPECT_TRUE(row.is_object()) << line;
+    found[row["schedule"]] = row;
+  }
+  return found;
+}
+
+TEST(SimPipeline, RowsAreTheClosedForms) {
+  for (const char* links : {"direct", "tagged", "ordered"}) {
+    const auto found = pipelines({"pipeline", "--ranks", "4", "--micro-batches", "8", "--forward",
+                                  "5", "--backward-input", "6", "--backward-weight", "4",
+                                  "--message-bytes", "10", "--links", links, "--json", "-"});
+    ASSERT_EQ(found.size(), 5U);
+    // Layers of a rank take 15 ticks a micro-batch however many stages they are cut into.
+    EXPECT_EQ(found.at("gpipe")["makespan"], 11 * 15);
+    EXPECT_EQ(found.at("1f1b")["makespan"], 11 * 15);
+    EXPECT_EQ(found.at("gpipe")["contexts_max"], 8);
+    EXPECT_EQ(found.at("1f1b")["contexts_max"], 4);
+    EXPECT_EQ(found.at("interleaved")["contexts_max"], 11);
+    EXPECT_EQ(found.at("1f1b")["message_bytes"], 2 * 3 * 8 * 10);
+    EXPECT_EQ(found.at("interleaved")["message_bytes"], 2 * 7 * 8 * 10);
+    EXPECT_EQ(found.at("1f1b")["bubble_of_busy"], 3.0 / 8);
+    // The order of messages is made for backwards twice as long as forwards.
+    if (links != std::string("ordered")) {
+      EXPECT_EQ(found.at("zb-h1")["makespan"], 8 * 15 + 3 * (5 + 6 - 4));
+      EXPECT_EQ(found.at("interleaved")["makespan"], 8 * 15 + 3 * 15 / 2.0);
+    }
+  }
+}
+
+TEST(SimPipeline, FilesAreReadDrawnAndRefused) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/own.csv";
+  ASSERT_TRUE(write_whole_file(path, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n").ok());
+  const std::string spec = "file[" + path + "]";
+  const std::string svg = folder.path() + "/own.svg";
+  const std::string trace = folder.path() + "/own.json";
+  const auto found = pipelines({"pipeline", "--schedules", spec, "--ranks", "2", "--micro-batches",
+                                "2", "--svg", svg, "--trace", trace, "--json", "-"});
+  EXPECT_EQ(found.at(spec)["makespan"], 9);
+  EXPECT_THAT(read_whole_file(svg).value(), HasSubstr("<title>1B1, "));
+  EXPECT_TRUE(nlohmann::json::accept(read_whole_file(trace).value()));
+  EXPECT_THAT(refusal({"pipeline", "--schedules", spec, "--ranks", "3", "--micro-batches", "2"}),
+              fails(kInvalid, "2", "3", "ranks"));
+  EXPECT_THAT(refusal({"pipeline", "--schedules", "gpipe;nonesuch"}), fails(kInvalid, "nonesuch"));
+  EXPECT_THAT(refusal({"pipeline", "--svg", svg}), fails(kInvalid, "5"));
+  ASSERT_TRUE(write_whole_file(path, "0F0,0B0\n1F1,1B1\n").ok());
+  EXPECT_THAT(refusal({"pipeline", "--schedules", spec, "--ranks", "2", "--micro-batches", "2"}),
+              fails(kInvalid, "1F0", "missing"));
+  ASSERT_TRUE(write_whole_file(path, "0F0,0B0\n1F0,1X0\n").ok());
+  EXPECT_THAT(refusal({"pipeline", "--schedules", spec, "--ranks", "2"}),
+              fails(kInvalid, "line 2", "column 5", "1X0"));
+}
+
+std::string inspected(const std::vector<std::string>& words) {
+  ::testing::internal::CaptureStdout();
+  const auto outcome = inspect_schedule(words);
+  std::string text = ::testing::internal::GetCapturedStdout();
+  return outcome.has_value() ? text : std::string(outcome.error().message());
+}
+
+TEST(InspectPipeline, ListsAreCheckedAndPrinted) {
+  EXPECT_THAT(inspected({"pipeline", "1f1b", "2", "3"}),
+              ::testing::AllOf(HasSubstr("rank 1: 1F0 1B0 1F1 1B1 1F2 1B2\n"),
+                               HasSubstr("checked: every operation once")));
+  EXPECT_EQ(inspected({"pipeline", "gpipe", "2", "1", "--links", "ordered", "--csv"}),
+            "0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n");
+  EXPECT_THAT(inspected({"pipeline", "gpipe", "2"}), HasSubstr("MICRO-BATCHES"));
+  EXPECT_THAT(inspected({"pipeline", "gpipe", "0", "1"}), HasSubstr("got '0'"));
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/own.csv";
+  ASSERT_TRUE(write_whole_file(path, "0F0,0B0\n1B0,1F0\n").ok());
+  EXPECT_THAT(inspected({"pipeline", "file[" + path + "]"}), HasSubstr("1B0"));
 }
 
 }  // namespace

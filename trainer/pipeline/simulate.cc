@@ -317,7 +317,10 @@ class VirtualRun {
     if (ordered_) {
       state.queue.push_back(number);
       queues_.insert(rank);
-    } else {
+    } else if (costs_.overlap) {
+      offer(number);
+    } else if (sends) {
+      message.posted = true;  // it is buffered there
       offer(number);
     }
     span_of_head(rank) = {now_, now_};
@@ -448,10 +451,10 @@ class VirtualRun {
   Result<PipelineSimulation> finish() {
     for (int rank = 0; rank < schedule_.size(); ++rank) {
       if (const PipelineOp* op = head(rank)) {
-        return Status(Code::kUnsupported,
-                      format("pipeline schedule: without overlap rank %d waits at %s (operation "
-                             "%zu) without an end (expected receives that are posted earlier)",
-                             rank, to_string(*op).c_str(), rank_at(rank).next));
+        return Status(
+            Code::kInternal,
+            format("pipeline schedule: rank %d waits at %s (operation %zu) without an end", rank,
+                   to_string(*op).c_str(), rank_at(rank).next));
       }
       result_.memory.push_back(rank_at(rank).memory.most());
     }

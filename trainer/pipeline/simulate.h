@@ -16,7 +16,8 @@
 //                its receives posted from the beginning
 //   overlap      on: a send is issued and RG is started, and the rank goes on; OPT waits for the
 //                stage's RG; a rank's RGs run one after another. Off: the rank waits until the
-//                message has arrived, or RG is done
+//                message has arrived, or RG is done; a send with a tag is then buffered at its
+//                other end and does not wait for its receive
 //   RT, RR       start when all their ranks have come to them
 #pragma once
 
@@ -109,8 +110,7 @@ struct PipelineSimulation {
 };
 
 // kInvalidArgument: a schedule that check_pipeline() refuses, costs below 0, of another number of
-// stages, or that add up to 2^62 ticks and more. kUnsupported: without overlap, ranks that wait for
-// one another's receives.
+// stages, or that add up to 2^62 ticks and more.
 Result<PipelineSimulation> simulate_pipeline(const PipelineSchedule& schedule,
                                              const PipelineCosts& costs);
 

@@ -252,6 +252,22 @@ TEST(PipelineSimulation, WithoutOverlapTransfersAndReductionsTakeTheRanksTime) {
   EXPECT_EQ(run(lower_pipeline(schedule, costs.links).value(), costs).makespan, makespan);
 }
 
+TEST(PipelineSimulation, WithoutOverlapEveryScheduleComesToItsEnd) {
+  std::mt19937 random(5);
+  for (const PipelineCase& one : every_pipeline()) {
+    const PipelineSchedule schedule = one.schedule();
+    PipelineCosts costs = random_costs(schedule.stages(), random);
+    costs.overlap = false;
+    const PipelineSimulation direct = run(schedule, costs);
+    costs.links = PipelineLinks::kTagged;
+    const PipelineSimulation tagged = run(lower_pipeline(schedule, costs.links).value(), costs);
+    EXPECT_EQ(tagged.makespan, direct.makespan) << one.text();
+    costs.links = PipelineLinks::kOrdered;
+    const PipelineSimulation ordered = run(lower_pipeline(schedule, costs.links).value(), costs);
+    EXPECT_EQ(ordered.busy_total(), direct.busy_total()) << one.text();
+  }
+}
+
 TEST(PipelineSimulation, PortsCarryOneMessageAtATime) {
   // Two forwards of a tick each, whose messages of 5 bytes keep the link for 10 ticks each.
   PipelineCosts costs = even_costs(2, 1, 0, 0);

@@ -1,0 +1,109 @@
+// `gradwire inspect schedule pipeline SCHEDULE RANKS MICRO-BATCHES`: every rank's operations, and
+// what the checker says.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "apps/flags.h"
+#include "apps/inspect/inspect.h"
+#include "apps/sim/pipeline_choice.h"
+#include "base/text.h"
+#include "trainer/pipeline/check.h"
+#include "trainer/pipeline/lower.h"
+#include "trainer/pipeline/text.h"
+
+namespace gradwire {
+namespace {
+
+Result<int> pipeline_count(const char* name, const std::string& text, int most) {
+  const auto value = to_int(text);
+  if (value && *value >= 1 && *value <= most) return static_cast<int>(*value);
+  return Status(Code::kInvalidArgument,
+                format("inspect schedule pipeline: %s must be a whole number from 1 to %d (got "
+                       "'%s')",
+                       name, most, text.c_str()));
+}
+
+// A user's file may have been lowered; its form says so, not whether it was for tagged or ordered
+// links.
+PipelineLinks found_links(const PipelineSchedule& schedule, const std::string& asked) {
+  if (asked == to_string(PipelineLinks::kOrdered)) return PipelineLinks::kOrdered;
+  if (asked == to_string(PipelineLinks::kTagged)) return PipelineLinks::kTagged;
+  return has_transfers(schedule) ? PipelineLinks::kTagged : PipelineLinks::kDirect;
+}
+
+void print_pipeline_json(const PipelineSchedule& schedule, const PipelineCheck& check,
+                         const std::string& name) {
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    std::string operations;
+    for (const PipelineOp& op : schedule.ranks[rank]) {
+      operations += (operations.empty() ? "" : " ") + to_string(op);
+    }
+    const nlohmann::ordered_json json{{"schedule", name},
+                                      {"ranks", schedule.size()},
+                                      {"stages", schedule.stages()},
+                                      {"micro_batches", schedule.micro_batches},
+                                      {"rank", rank},
+                                      {"contexts", check.contexts[rank]},
+                                      {"operations", operations}};
+    std::printf("%s\n", json.dump().c_str());
+  }
+}
+
+}  // namespace
+
+Result<int> inspect_pipeline(const std::vector<std::string>& args) {
+  std::string name;
+  std::string ranks_text;
+  std::string micro_text;
+  std::string links_text = "direct";
+  bool csv = false;
+  bool json = false;
+  Flags flags("inspect schedule pipeline",
+              "Prints every rank's operations of a pipeline schedule and checks, without a model, "
+              "that each is done once and in order, that transfers meet and no ranks wait for one "
+              "another.");
+  flags.positional("SCHEDULE", name, "gpipe, 1f1b, interleaved[chunks=V], ..., or file[PATH]",
+                   false, pipeline_names());
+  flags.positional("RANKS", ranks_text, "number of ranks, 1 to 1024; of file[PATH]: its own", true);
+  flags.positional("MICRO-BATCHES", micro_text, "micro-batches of a step; of file[PATH]: its own",
+                   true);
+  flags.choice("links", links_text, {"direct", "tagged", "ordered"},
+               "with transfers for tagged messages or in one order for all");
+  flags.toggle("csv", csv, "CSV that PyTorch's pipelining reads, too");
+  flags.toggle("json", json, "one JSON line per rank: contexts and operations");
+  flags.example("gradwire inspect schedule pipeline 1f1b 4 8");
+  GW_ASSIGN(const auto outcome, flags.parse(args));
+  if (outcome == Flags::Outcome::kHelp) return 0;
+  const bool own_numbers = name.starts_with("file[") && ranks_text.empty();
+  int ranks = 0;
+  int micro_batches = 0;
+  if (!own_numbers) {
+    GW_ASSIGN(ranks, pipeline_count("RANKS", ranks_text, 1024));
+    GW_ASSIGN(micro_batches, pipeline_count("MICRO-BATCHES", micro_text, 8192));
+  }
+  GW_ASSIGN(PipelineSchedule schedule, choose_pipeline(name, ranks, micro_batches));
+  const PipelineLinks links = found_links(schedule, links_text);
+  if (!has_transfers(schedule)) {
+    GW_ASSIGN(schedule, lower_pipeline(schedule, links));
+  }
+  const PipelineCheck check = check_pipeline(schedule, {.links = links});
+  if (json || csv) {
+    GW_TRY(check.status());
+    if (json) print_pipeline_json(schedule, check, name);
+    if (csv) std::printf("%s", pipeline_csv(schedule).c_str());
+    return 0;
+  }
+  std::printf("%s\n", pipeline_text(schedule).c_str());
+  GW_TRY(check.status());
+  std::printf("checked: every operation once and in order, all ranks finish (%s links)\n",
+              std::string(to_string(links)).c_str());
+  std::printf("%6s %10s %9s\n", "rank", "operations", "contexts");
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    std::printf("%6zu %10zu %9d\n", rank, schedule.ranks[rank].size(), check.contexts[rank]);
+  }
+  return 0;
+}
+
+}  // namespace gradwire
