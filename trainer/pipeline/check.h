@@ -60,7 +60,7 @@ struct PipelineCheck {
   Status status() const { return fault ? fault->status() : Status(); }
 };
 
-// Any schedule, however wrong. Time and memory grow with the number of operations.
+// Any schedule, however wrong. Time and memory grow with the number of operations and of places.
 //
 // A context is what a forward keeps for its backward: open from F to B, or to W where the backward
 // is split. Weights have version 0 first; OPT#v makes v + 1 of v, the newest; operations may read

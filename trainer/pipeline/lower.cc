@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <tuple>
 
 #include "trainer/pipeline/check.h"
@@ -162,7 +163,41 @@ class StepOps {
   const PipelineStepOps& wanted_;
 };
 
+// The forward of one rank's list. Parameters are gathered only where a forward reads them.
+Ops forward_ops(const Ops& ops) {
+  Ops kept;
+  std::map<std::pair<int, int>, std::size_t> gathered;  // by pipe and stage: a place in `kept`
+  std::vector<bool> dropped;                            // of `kept`
+  for (const PipelineOp& op : ops) {
+    const std::pair<int, int> stage{op.pipe, op.stage};
+    const bool unread = op.kind == PipelineOpKind::kReshard && gathered.contains(stage);
+    switch (op.kind) {
+      case PipelineOpKind::kForward: gathered.erase(stage); break;
+      case PipelineOpKind::kUnshard: gathered[stage] = kept.size(); break;
+      case PipelineOpKind::kReshard:
+        if (unread) dropped[gathered.extract(stage).mapped()] = true;
+        break;
+      case PipelineOpKind::kSendForward:
+      case PipelineOpKind::kReceiveForward: break;
+      default: continue;
+    }
+    kept.push_back(op);
+    dropped.push_back(unread);
+  }
+  Ops read;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (!dropped[i]) read.push_back(kept[i]);
+  }
+  return read;
+}
+
 }  // namespace
+
+PipelineSchedule forward_part(const PipelineSchedule& schedule) {
+  PipelineSchedule part = schedule;
+  for (Ops& ops : part.ranks) ops = forward_ops(ops);
+  return part;
+}
 
 PipelineSchedule with_step_ops(const PipelineSchedule& schedule, const PipelineStepOps& ops) {
   PipelineSchedule whole = schedule;

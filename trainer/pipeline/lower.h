@@ -33,4 +33,9 @@ PipelineSchedule with_step_ops(const PipelineSchedule& schedule, const PipelineS
 // gives the schedule back.
 Result<PipelineSchedule> lower_pipeline(const PipelineSchedule& schedule, PipelineLinks links);
 
+// What evaluation runs: F, its transfers, and UNSHARD and RESHARD around it, in their order. Ranks
+// that come to their ends in `schedule`, lowered or not, do so here: what is left waits for nothing
+// that is gone. `schedule` must be valid (check.h); what comes back has no backward and is not.
+PipelineSchedule forward_part(const PipelineSchedule& schedule);
+
 }  // namespace gradwire

@@ -22,8 +22,7 @@ class TimelessRun {
       : schedule_(schedule),
         links_(links),
         heads_(schedule.ranks.size(), 0),
-        done_(static_cast<std::size_t>(schedule.pipes()) *
-              static_cast<std::size_t>(schedule.stages()) *
+        done_(static_cast<std::size_t>(schedule.stages()) *
               static_cast<std::size_t>(schedule.micro_batches)) {}
 
   std::vector<BlockedRank> run() {
@@ -47,9 +46,7 @@ class TimelessRun {
     return static_cast<Kinds>(1U << static_cast<unsigned>(kind));
   }
   Kinds& done(const PipelineOp& op) {
-    const auto stages = static_cast<std::size_t>(schedule_.stages());
-    const auto micros = static_cast<std::size_t>(schedule_.micro_batches);
-    return done_[(op.pipe * stages + op.stage) * micros + op.micro];
+    return done_[op.stage * static_cast<std::size_t>(schedule_.micro_batches) + op.micro];
   }
   bool is_done(const PipelineOp& op) {
     const Kinds kinds = done(op);
@@ -147,7 +144,7 @@ class TimelessRun {
   const PipelineSchedule& schedule_;
   PipelineLinks links_;
   std::vector<std::size_t> heads_;  // by rank: the operation that it stands before
-  std::vector<Kinds> done_;         // by pipe, stage and micro-batch
+  std::vector<Kinds> done_;         // by stage and micro-batch, which is on one pipe
 };
 
 }  // namespace

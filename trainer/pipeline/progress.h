@@ -37,9 +37,9 @@ std::string to_string(const BlockedRank& blocked);
 
 // Runs the schedule without time until no rank can go on; empty: all have come to their ends, and
 // so they will in every timing, since operations only wait for one another. Wants operations within
-// the schedule's pipes, stages and micro-batches. A reduction of tied parameters waits for that of
-// the pipe's other end, one over replicas for those of the other pipes; RG waits for no rank here:
-// replicas run the same schedule.
+// the schedule's pipes, stages and micro-batches, each of which is on one pipe. A reduction of tied
+// parameters waits for that of the pipe's other end, one over replicas for those of the other
+// pipes; RG waits for no rank here: replicas run the same schedule.
 std::vector<BlockedRank> blocked_frontier(const PipelineSchedule& schedule,
                                           PipelineLinks links = PipelineLinks::kDirect);
 

@@ -71,8 +71,7 @@ class VirtualRun {
         costs_(costs),
         direct_(costs.links == PipelineLinks::kDirect),
         ordered_(costs.links == PipelineLinks::kOrdered),
-        cells_(static_cast<std::size_t>(schedule.pipes()) *
-               static_cast<std::size_t>(schedule.stages()) *
+        cells_(static_cast<std::size_t>(schedule.stages()) *
                static_cast<std::size_t>(schedule.micro_batches)),
         reducing_(static_cast<std::size_t>(schedule.pipes()) *
                   static_cast<std::size_t>(schedule.stages())),
@@ -142,10 +141,10 @@ class VirtualRun {
   std::size_t stage_number(const PipelineOp& op) const {
     return op.pipe * static_cast<std::size_t>(schedule_.stages()) + op.stage;
   }
-  Cell& cell(const PipelineOp& op, int stage) {
-    PipelineOp at = op;
-    at.stage = static_cast<std::uint16_t>(stage);
-    return cells_[stage_number(at) * static_cast<std::size_t>(schedule_.micro_batches) + op.micro];
+  Cell& cell(const PipelineOp& op, int stage) {  // a micro-batch is on one pipe
+    return cells_[static_cast<std::size_t>(stage) *
+                      static_cast<std::size_t>(schedule_.micro_batches) +
+                  op.micro];
   }
   Cell& cell(const PipelineOp& op) { return cell(op, op.stage); }
   const PipelineStageCost& stage_cost(const PipelineOp& op) const {

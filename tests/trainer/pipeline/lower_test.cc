@@ -67,6 +67,38 @@ TEST(PipelineLowering, AnInvalidScheduleIsRefused) {
   }
 }
 
+TEST(PipelineForwardPart, HasTheForwardsAndTheirTransfersAlone) {
+  const PipelineSchedule lowered =
+      lower_pipeline(with_step_ops(one_f_one_b_schedule(2, 2), {.reduce = true, .tied = true}),
+                     PipelineLinks::kOrdered)
+          .value();
+  EXPECT_EQ(lists_of(forward_part(lowered)),
+            "rank 0: 0F0 0SF0 0F1 0SF1\n"
+            "rank 1: 1RF0 1F0 1RF1 1F1\n");
+  EXPECT_EQ(
+      lists_of(forward_part(with_step_ops(breadth_first_schedule(1, 2, 2), {.sharded = true}))),
+      "rank 0: 0UNSHARD 0F0 0F1 0RESHARD 1UNSHARD 1F0 1F1 1RESHARD\n");
+}
+
+TEST(PipelineForwardPart, ComesToItsEndUnderEveryLinks) {
+  for (const PipelineCase& one : every_pipeline()) {
+    const PipelineSchedule whole = with_step_ops(one.schedule(), {.tied = true, .sharded = true});
+    for (const PipelineLinks links :
+         {PipelineLinks::kDirect, PipelineLinks::kTagged, PipelineLinks::kOrdered}) {
+      const PipelineSchedule part = forward_part(lower_pipeline(whole, links).value());
+      EXPECT_THAT(blocked_frontier(part, links), ::testing::IsEmpty()) << one.text();
+      const auto forwards = [](const PipelineSchedule& schedule) {
+        std::ptrdiff_t count = 0;
+        for (const auto& ops : schedule.ranks) {
+          count += std::ranges::count(ops, PipelineOpKind::kForward, &PipelineOp::kind);
+        }
+        return count;
+      };
+      EXPECT_EQ(forwards(part), forwards(whole)) << one.text();
+    }
+  }
+}
+
 TEST(PipelineStepOps, TiedReductionsComeLastAndBeforeTheAverage) {
   const PipelineSchedule schedule = breadth_first_schedule(2, 1, 2);
   EXPECT_EQ(lists_of(with_step_ops(schedule, {})),
