@@ -39,6 +39,7 @@ struct PipelineRow {
   PipelineSimulation run;
   int contexts = 0;  // of the rank that has most, in stages of that schedule
   std::int64_t message_bytes = 0;
+  std::int64_t memory = 0;  // bytes of the rank that needs most: contexts and messages
 };
 
 void declare_flags(Flags& flags, PipelineSimFlags& f) {
@@ -59,6 +60,8 @@ void declare_flags(Flags& flags, PipelineSimFlags& f) {
                 "backward for the weights' gradient, in ticks");
   flags.integer("message-bytes", f.stage.output_bytes, {0, kMost},
                 "activations that go from stage to stage, and their gradients, in bytes");
+  flags.integer("context-bytes", f.stage.context_bytes, {0, kMost},
+                "activations that a rank's layers keep for a micro-batch's backward, in bytes");
   flags.group("Link parameters");
   flags.integer("alpha", f.link.alpha, {0, kMost}, "latency of a message, in ticks");
   flags.integer("beta", f.link.beta, {0, kMost}, "transfer time per byte, in ticks");
@@ -101,6 +104,8 @@ Result<PipelineRow> simulated(const PipelineSimFlags& f, const std::string& name
     *ticks *= share;
   }
   stage.input_bytes = stage.output_bytes;
+  stage.context_bytes = f.stage.context_bytes * made.size() / made.stages();
+  stage.weight_bytes = stage.context_bytes;  // all of it until W: what I could free is the layers'
   costs.stages.assign(static_cast<std::size_t>(made.stages()), stage);
   costs.link = {.alpha = f.link.alpha * parts, .beta = f.link.beta * parts};
   PipelineRow row{.name = name, .schedule = {}, .run = {}};
@@ -110,6 +115,7 @@ Result<PipelineRow> simulated(const PipelineSimFlags& f, const std::string& name
   GW_ASSIGN(row.schedule, lower_pipeline(made, costs.links));
   GW_ASSIGN(row.run, simulate_pipeline(row.schedule, costs));
   for (const PipelineMessage& message : row.run.messages) row.message_bytes += message.bytes;
+  for (const PipelineMemory& rank : row.run.memory) row.memory = std::max(row.memory, rank.total);
   return row;
 }
 
@@ -136,13 +142,15 @@ std::string rows_text(const std::vector<PipelineRow>& rows, int parts) {
   std::size_t width = 8;
   for (const PipelineRow& row : rows) width = std::max(width, row.name.size());
   const int w = static_cast<int>(width) + 2;
-  std::string text = format("%-*s %12s %9s %9s %9s %9s %14s\n", w, "schedule", "makespan",
-                            "idle/busy", "idle/all", "contexts", "messages", "message bytes");
+  std::string text =
+      format("%-*s %12s %9s %9s %8s %8s %13s %13s\n", w, "schedule", "makespan", "idle/busy",
+             "idle/all", "contexts", "messages", "message bytes", "memory bytes");
   for (const PipelineRow& row : rows) {
-    text += format("%-*s %12s %9.4f %9.4f %9d %9zu %14lld\n", w, row.name.c_str(),
+    text += format("%-*s %12s %9.4f %9.4f %8d %8zu %13lld %13lld\n", w, row.name.c_str(),
                    shortest(static_cast<double>(row.run.makespan) / parts).c_str(),
                    row.run.bubble_of_busy(), row.run.bubble_of_all(), row.contexts,
-                   row.run.messages.size(), static_cast<long long>(row.message_bytes));
+                   row.run.messages.size(), static_cast<long long>(row.message_bytes),
+                   static_cast<long long>(row.memory));
   }
   return text;
 }
@@ -159,7 +167,8 @@ std::string rows_json(const std::vector<PipelineRow>& rows, int parts) {
                                       {"bubble_of_all", row.run.bubble_of_all()},
                                       {"contexts_max", row.contexts},
                                       {"messages", row.run.messages.size()},
-                                      {"message_bytes", row.message_bytes}};
+                                      {"message_bytes", row.message_bytes},
+                                      {"memory_bytes_max", row.memory}};
     lines += json.dump() + "\n";
   }
   return lines;

@@ -223,6 +223,19 @@ TEST(SimPipeline, RowsAreTheClosedForms) {
   }
 }
 
+TEST(SimPipeline, MemoryIsThatOfContextsAndMessages) {
+  const auto found = pipelines({"pipeline", "--ranks", "4", "--micro-batches", "8",
+                                "--context-bytes", "100", "--json", "-"});
+  EXPECT_EQ(found.at("gpipe")["memory_bytes_max"], 800);
+  EXPECT_EQ(found.at("1f1b")["memory_bytes_max"], 400);
+  EXPECT_EQ(found.at("zb-h1")["memory_bytes_max"], 400);
+  EXPECT_EQ(found.at("interleaved")["memory_bytes_max"], 11 * 50);
+  const auto more = pipelines({"pipeline", "--schedules", "gpipe", "--ranks", "2",
+                               "--micro-batches", "2", "--message-bytes", "10", "--json", "-"});
+  // Both activations of the second rank are read before the first gradient leaves it.
+  EXPECT_EQ(more.at("gpipe")["memory_bytes_max"], 10);
+}
+
 TEST(SimPipeline, FilesAreReadDrawnAndRefused) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/own.csv";
