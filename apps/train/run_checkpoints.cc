@@ -60,7 +60,9 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
   c.steps = steps;
   c.schedule = o.lr_schedule;
   c.leaves_momentum = o.momentum == 0 && !keeps_momentum(o.compressor).empty();
-  c.notes = {{"algorithm", o.algorithm},
+  const std::string policy = o.accumulate > 1 ? o.accumulate_policy : "sum-then-reduce";
+  c.notes = {{"accumulate-policy", policy},
+             {"algorithm", o.algorithm},
              {"clip", shortest(o.clip)},
              {"clip-worker", shortest(o.clip_worker)},
              {"loss-scale", o.loss_scale},

@@ -120,6 +120,29 @@ TEST_F(TrainCheckpoints, TheStartIsSaid) {
   EXPECT_THAT(says(words), tells(file("run") + "/step-0000000006", "6 of 6", "2 rank(s)"));
 }
 
+TEST_F(TrainCheckpoints, AnotherPolicyOfAccumulationIsSaid) {
+  const auto words = [&](const char* steps, const char* policy) {
+    return Words{"--inproc",
+                 "2",
+                 "--steps",
+                 steps,
+                 "--batch",
+                 "48",
+                 "--hidden",
+                 "16",
+                 "--accumulate",
+                 "2",
+                 "--accumulate-policy",
+                 policy,
+                 "--checkpoint",
+                 file("run"),
+                 "--resume"};
+  };
+  EXPECT_THAT(says(words("3", "sum-then-reduce")), tells("step 0"));
+  EXPECT_THAT(says(words("6", "reduce-each")), tells("accumulate-policy was sum-then-reduce"));
+  EXPECT_THAT(says(words("9", "reduce-each")), ::testing::Not(tells("accumulate-policy")));
+}
+
 TEST_F(TrainCheckpoints, AnotherNumberOfRanksGoesOn) {
   ASSERT_EQ(run(10, {"--checkpoint", file("run")}, 4), "ok");
   ASSERT_EQ(run(20, {"--checkpoint", file("run"), "--resume"}, 3), "ok");
