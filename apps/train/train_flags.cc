@@ -176,7 +176,7 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
              "compressors by class of traffic: gradients=SPEC;parameters=SPEC;optimizer=SPEC, with "
              "rules in [ ] and the all-reduce of gradients as gradients/ALGORITHM=SPEC. "
              "--compressor, --parameter-compressor and --optimizer-compressor are short for its "
-             "classes; activations, activation_gradients and statistics take none alone",
+             "classes; activations, activation_gradients and statistics accept only none",
              "these three", "POLICY");
   std::vector<std::string> algorithms{"auto"};
   for (const std::string_view name : algorithms_of(OpKind::kAllReduce))
