@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "apps/sweep/child.h"
-#include "tests/apps/train_runs.h"
+#include "tests/apps/train/train_runs.h"
 #include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "apps/bench/bench.h"
-#include "tests/apps/train_runs.h"
+#include "tests/apps/train/train_runs.h"
 #include "tests/support/temporary_folder.h"
 
 namespace gradwire::gpu {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <string>
 
-#include "tests/apps/train_runs.h"
+#include "tests/apps/train/train_runs.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 
 #include "collectives/schedules/selection.h"
-#include "tests/apps/train_runs.h"
+#include "tests/apps/train/train_runs.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 

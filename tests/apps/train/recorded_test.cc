@@ -14,7 +14,7 @@
 #include "apps/sweep/study_file.h"
 #include "apps/train/train.h"
 #include "gradwire/aggregator.h"
-#include "tests/apps/train_runs.h"
+#include "tests/apps/train/train_runs.h"
 #include "tests/support/fails.h"
 #include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"

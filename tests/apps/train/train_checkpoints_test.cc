@@ -7,7 +7,7 @@
 #include <set>
 
 #include "apps/train/train.h"
-#include "tests/apps/train_runs.h"
+#include "tests/apps/train/train_runs.h"
 #include "tests/support/fails.h"
 #include "tests/support/names.h"
 #include "tests/support/temporary_folder.h"

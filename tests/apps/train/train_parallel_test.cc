@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/apps/train_runs.h"
+#include "tests/apps/train/train_runs.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 

@@ -1,4 +1,4 @@
-#include "tests/apps/train_runs.h"
+#include "tests/apps/train/train_runs.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/plan/plan.h"
-#include "tests/apps/train_runs.h"
+#include "tests/apps/train/train_runs.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 
