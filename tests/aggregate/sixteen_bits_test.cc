@@ -165,6 +165,14 @@ std::string text_of(const Case& run, DType dtype) {
          std::to_string(static_cast<int>(run.form));
 }
 
+// The same means, each rounded once, and all that is kept between steps.
+void expect_as_in_fp32(const Case& run, DType dtype) {
+  const Outcome got = run_with(run, dtype, false);
+  const Outcome wanted = run_with(run, dtype, true);
+  EXPECT_EQ(got.means, wanted.means) << text_of(run, dtype);
+  EXPECT_EQ(got.state, wanted.state) << text_of(run, dtype);
+}
+
 // As of the same gradients in fp32, rounded once; and so is all that is kept between steps.
 TEST(SixteenBits, AreAveragedAsTheirValuesInFp32) {
   const std::vector<std::string> methods{
@@ -182,10 +190,7 @@ TEST(SixteenBits, AreAveragedAsTheirValuesInFp32) {
     for (const std::string& method : methods) {
       for (const std::int64_t bucket_bytes : {std::int64_t{1}, std::int64_t{4} << 20}) {
         const Case run{.compressor = method, .bucket_bytes = bucket_bytes};
-        const Outcome got = run_with(run, dtype, false);
-        const Outcome wanted = run_with(run, dtype, true);
-        EXPECT_EQ(got.means, wanted.means) << text_of(run, dtype);
-        EXPECT_EQ(got.state, wanted.state) << text_of(run, dtype);
+        expect_as_in_fp32(run, dtype);
       }
     }
   }
@@ -196,10 +201,7 @@ TEST(SixteenBits, TravelInShardsAsTheirValuesInFp32) {
     for (const AggregateForm form : {AggregateForm::kReduceScatter, AggregateForm::kAllGather}) {
       for (const char* method : {"none", "qsgd:bits=4,ef=ef14", "cast:type=bf16"}) {
         const Case run{.compressor = method, .form = form};
-        const Outcome got = run_with(run, dtype, false);
-        const Outcome wanted = run_with(run, dtype, true);
-        EXPECT_EQ(got.means, wanted.means) << text_of(run, dtype);
-        EXPECT_EQ(got.state, wanted.state) << text_of(run, dtype);
+        expect_as_in_fp32(run, dtype);
       }
     }
   }

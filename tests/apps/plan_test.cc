@@ -16,6 +16,17 @@
 namespace gradwire::plan_test {
 namespace {
 
+// What stays between steps, in bytes: parameters, gradients, and what the optimizer has.
+double state_of(const RunMemory& memory) {
+  double state = 0;
+  for (const MemoryClass what :
+       {MemoryClass::kParameters, MemoryClass::kGradients, MemoryClass::kMainGradients,
+        MemoryClass::kMaster, MemoryClass::kMoments}) {
+    state += static_cast<double>(memory.device[static_cast<std::size_t>(what)]);
+  }
+  return state;
+}
+
 using ::testing::HasSubstr;
 
 constexpr Code kInvalid = Code::kInvalidArgument;
@@ -85,12 +96,7 @@ TEST(Plan, StatesEqualTheAccountOfARun) {
       question.whole_gradients = question.precision == Precision::kF16;
       const auto run = run_memory(model.value(), question);
       ASSERT_TRUE(run.has_value());
-      double state = 0;
-      for (const MemoryClass what :
-           {MemoryClass::kParameters, MemoryClass::kGradients, MemoryClass::kMainGradients,
-            MemoryClass::kMaster, MemoryClass::kMoments}) {
-        state += static_cast<double>(run.value().device[static_cast<std::size_t>(what)]);
-      }
+      const double state = state_of(run.value());
       const auto& row = found.rows[static_cast<std::size_t>(stage)];
       EXPECT_DOUBLE_EQ(row["state_bytes_per_param"].get<double>() * elems, state)
           << precision << ", stage " << stage;
@@ -129,12 +135,7 @@ TEST(Plan, BothPoliciesOfAccumulationAreTheAccountsOfARun) {
           question.reduce_each = policy == "reduce-each";
           const auto run = run_memory(model.value(), question);
           ASSERT_TRUE(run.has_value());
-          double state = 0;
-          for (const MemoryClass what :
-               {MemoryClass::kParameters, MemoryClass::kGradients, MemoryClass::kMainGradients,
-                MemoryClass::kMaster, MemoryClass::kMoments}) {
-            state += static_cast<double>(run.value().device[static_cast<std::size_t>(what)]);
-          }
+          const double state = state_of(run.value());
           const auto& row = found.rows[static_cast<std::size_t>(stage)];
           EXPECT_DOUBLE_EQ(row["state_bytes_per_param"].get<double>() * static_cast<double>(elems),
                            state);
