@@ -41,8 +41,8 @@ class GradientFold {
   // count that are in work or wait. 1 is enough where micro-batches run one after another.
   static Result<GradientFold> create(const ParameterTable& table, const TrainingOptions& options,
                                      const Demands& demands, int at_a_time = 1);
-  // Whether gradients() stay in fp32 until the step is made. Else whoever is given one says by
-  // put_away() that it is final, and stored() is what the step reads.
+  // Whether gradients() stay in fp32 until the step is made. Else the caller that is given one
+  // says by put_away() that it is final, and stored() is what the step reads.
   bool keeps_sums() const { return keeps_sums_; }
   // Micro-batches are handed over one by one.
   bool hands_each_over() const { return each_; }

@@ -19,9 +19,6 @@ constexpr std::string_view kGathered = "gather/";
 constexpr std::string_view kShard = "shard";
 constexpr std::string_view kOwed = ".error2";
 constexpr std::string_view kAggregatorSteps = "aggregator.step";
-constexpr const char* kMasterNames = "master/";
-constexpr const char* kOptimizerNames = "optimizer/";
-constexpr const char* kOptimizerSteps = "optimizer/steps";
 constexpr const char* kPositionName = "trainer/trainer.position";
 constexpr std::int64_t kPositionSteps = 2;  // of its numbers: the optimizer's steps
 constexpr std::int64_t kPositionNumbers = 3;
@@ -52,8 +49,8 @@ TensorPart gradient_part(const std::string& prefix, const std::string& name,
 
 // What it is called in checkpoints: of a shard's own parameters, and of its optimizer's state.
 std::string shard_name(const ParameterState& of) {
-  if (of.kind == kShard) return kMasterNames + of.info->name;
-  return kOptimizerNames + of.info->name + "." + of.kind;
+  if (of.kind == kShard) return std::string(kMasterNames) + of.info->name;
+  return std::string(kOptimizerNames) + of.info->name + "." + of.kind;
 }
 
 class OldState {
@@ -161,7 +158,7 @@ class OldState {
   // The old rank's shard, out of whatever slices there are.
   Status load_shard(const NamedTensor& own) {
     const ParameterState of = parameter_state(table_, own.name);
-    if (of.info == nullptr) return {};  // missed by whoever loads it
+    if (of.info == nullptr) return {};  // loading says that it is missing
     std::string from = shard_name(of);
     // Who stepped the whole model has no other copy of its parameters.
     if (of.kind == kShard && !saved().contains(from)) from = "parameters/" + of.info->name;
@@ -223,7 +220,7 @@ std::vector<TensorPart> strategy_parts(std::span<const NamedTensor> state,
     } else if (form == StateForm::kReplicated) {
       parts.push_back(gradient_part(gradients_of(replica), name, own.tensor, table));
     } else if (name == kSharedSteps) {
-      if (replica == 0) parts.push_back(whole_part(kOptimizerSteps, own.tensor));
+      if (replica == 0) parts.push_back(whole_part(std::string(kOptimizerSteps), own.tensor));
     } else if (name.starts_with(kReduced)) {
       parts.push_back(
           gradient_part(gradients_of(replica), name.substr(kReduced.size()), own.tensor, table));
@@ -247,9 +244,9 @@ Result<LoadedState> load_old_state(CheckpointReader& reader, std::span<const Nam
 }
 
 Result<std::int64_t> saved_optimizer_steps(CheckpointReader& reader) {
-  if (reader.manifest().tensors.contains(kOptimizerSteps)) {
+  if (reader.manifest().tensors.contains(std::string(kOptimizerSteps))) {
     std::int64_t steps = 0;
-    GW_TRY(reader.read(kOptimizerSteps, view_of(std::span(&steps, 1))));
+    GW_TRY(reader.read(std::string(kOptimizerSteps), view_of(std::span(&steps, 1))));
     return steps;
   }
   std::array<std::int64_t, kPositionNumbers> numbers{};

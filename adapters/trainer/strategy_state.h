@@ -19,6 +19,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "gradwire/buffer.h"
@@ -29,6 +30,12 @@
 #include "trainer/parameters.h"
 
 namespace gradwire {
+
+// Names of a checkpoint's tensors begin so: what the optimizer keeps of parameters, at any stage,
+// and the fp32 parameters that it steps.
+inline constexpr std::string_view kOptimizerNames = "optimizer/";
+inline constexpr std::string_view kMasterNames = "master/";
+inline constexpr std::string_view kOptimizerSteps = "optimizer/steps";
 
 // How DistributedStrategy::state() is to be read.
 enum class StateForm : std::uint8_t {
@@ -61,7 +68,7 @@ Result<LoadedState> load_old_state(CheckpointReader& reader, std::span<const Nam
                                    const ParameterTable& table, int rank,
                                    std::set<std::string>& used);
 
-// Steps of the optimizer, whoever had it.
+// The optimizer's steps, whichever part of the strategy had them.
 Result<std::int64_t> saved_optimizer_steps(CheckpointReader& reader);
 
 }  // namespace gradwire

@@ -21,8 +21,6 @@ namespace {
 constexpr std::string_view kParameters = "parameters/";
 constexpr std::string_view kBuffers = "buffers/";
 constexpr std::string_view kTrainer = "trainer/";
-constexpr std::string_view kOptimizer = "optimizer/";
-constexpr std::string_view kMasters = "master/";
 constexpr std::string_view kPosition = "trainer.position";
 constexpr const char* kStepsKey = "steps";
 constexpr const char* kSchedule = "lr-schedule";
@@ -58,7 +56,8 @@ TensorPart trainer_part(const ParameterTable& table, const NamedTensor& own) {
   if (of.info == nullptr || own.tensor.elems() == 0) {
     return part_of(std::string(kTrainer) + own.name, own.tensor);
   }
-  return {std::string(kOptimizer) + own.name, box_of(*of.info), 0, ConstTensorView(own.tensor)};
+  return {std::string(kOptimizerNames) + own.name, box_of(*of.info), 0,
+          ConstTensorView(own.tensor)};
 }
 
 // Nothing that was saved of the model and its training is left behind silently.
@@ -66,7 +65,7 @@ Status check_nothing_left(const CheckpointReader& reader, const std::set<std::st
                           bool leaves_momentum) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
     const bool ours = name.starts_with(kParameters) || name.starts_with(kBuffers) ||
-                      name.starts_with(kTrainer) || name.starts_with(kOptimizer);
+                      name.starts_with(kTrainer) || name.starts_with(kOptimizerNames);
     if (!ours || used.contains(name) || (leaves_momentum && is_momentum(name))) continue;
     return {Code::kInvalidArgument,
             reader.path() + ": tensor '" + name + "' has no counterpart in this run"};
@@ -236,16 +235,16 @@ Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<s
   return strategy_.load_state(by_old_rank);
 }
 
-// Of the optimizer what its shape says, whoever wrote it and in whatever slices.
+// The optimizer's state by its shape, at any stage and in any slices.
 Status TrainingCheckpoint::restore_trainer(CheckpointReader& reader, std::set<std::string>& used) {
   const ParameterTable table = trainer_.memory().table;
-  const std::string steps = std::string(kOptimizer) + "steps";
+  const std::string steps = std::string(kOptimizerSteps);
   for (const NamedTensor& own : trainer_.state()) {
     const ParameterState of = parameter_state(table, own.name);
     if (const auto worker = worker_entry(own.name)) {
       GW_TRY(restore_worker(reader, worker->micro, {std::string(worker->name), own.tensor}));
     } else if (of.info != nullptr) {
-      const std::string name = std::string(kOptimizer) + own.name;
+      const std::string name = std::string(kOptimizerNames) + own.name;
       used.insert(name);
       if (own.tensor.elems() == 0) continue;
       GW_TRY(reader.read(name, box_of(*of.info), 0, own.tensor));
@@ -274,8 +273,8 @@ Status TrainingCheckpoint::restore(CheckpointReader& reader) {
   // whole model goes on from the former.
   const bool sharded = state_form(strategy_.state()) == StateForm::kSharded;
   for (const NamedTensor& own : trainer_.parameters()) {
-    const bool master = reader.manifest().tensors.contains(std::string(kMasters) + own.name);
-    GW_TRY(read(master && !sharded ? kMasters : kParameters, own));
+    const bool master = reader.manifest().tensors.contains(std::string(kMasterNames) + own.name);
+    GW_TRY(read(master && !sharded ? kMasterNames : kParameters, own));
     used.insert(std::string(kParameters) + own.name);
   }
   for (const NamedTensor& own : trainer_.buffers()) GW_TRY(read(kBuffers, own));
