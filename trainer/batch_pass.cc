@@ -91,9 +91,8 @@ std::vector<NamedTensor> BatchPass::buffers() {
   return named_tensors(model_->buffers(), buffer_values());
 }
 
-void BatchPass::commit(int ranks) {
+void BatchPass::commit() {
   if (statistics_.empty()) return;
-  for (double& sum : statistics_) sum *= ranks;
   model_->commit(statistics_, buffer_values());
   discard_statistics();
 }

@@ -16,10 +16,12 @@
 #include "trainer/activations.h"
 #include "trainer/data/data_set.h"
 #include "trainer/device_batch.h"
+#include "trainer/judgement.h"
 #include "trainer/layer_gate.h"
 #include "trainer/layer_walk.h"
 #include "trainer/memory/memory_arena.h"
 #include "trainer/model.h"
+#include "trainer/step/running_statistics.h"
 
 namespace gradwire {
 
@@ -36,16 +38,9 @@ struct PassOptions {
   MemoryArena memory = {};         // where activations lie, and layers compute
 };
 
-// How well parameters do on some samples.
-struct Judgement {
-  std::int64_t labels = 0;
-  std::int64_t correct = 0;  // labels that are the first largest output
-  double loss = 0;           // sum over labels
-};
-
 // Memory and steps of a micro-batch. All of it is allocated at birth: a pass allocates nothing. Not
 // thread-safe; model and data are shared by as many as want them.
-class BatchPass {
+class BatchPass final : public RunningStatistics {
  public:
   // The model and the data are borrowed. Micro-batches have at most `max_rows` samples.
   // kInvalidArgument when the data's shape or classes are not the model's.
@@ -84,23 +79,15 @@ class BatchPass {
   // The order in which a gate is asked for layers.
   const LayerWalk& walk() const { return *walk_; }
 
-  // The model's buffers (running statistics), which start as the model says: views valid for this
-  // object's life, also when it is moved. Empty for most models.
-  std::vector<NamedTensor> buffers();
-  // All of them, one after another.
-  std::span<float> buffer_values();
-  // On a device run() collects sums there, which statistics() has after this call. Waits.
-  Status take_statistics();
-  // Sums that run() collected since the last commit(), to be averaged over ranks. Empty for models
-  // without buffers.
-  std::span<double> statistics() { return statistics_; }
-  // After the last micro-batch of a step: moves the buffers by statistics(), which are a mean over
-  // `ranks` ranks, and clears them.
-  void commit(int ranks);
+  // The values start as the model says; run() collects sums.
+  std::vector<NamedTensor> buffers() override;
+  std::span<float> buffer_values() override;
+  Status take_statistics() override;
+  std::span<double> statistics() override { return statistics_; }
+  void commit() override;
+  void discard_statistics() override;
   // Told of what run() does, for this object's life; null: nobody is.
   void tell(const OnTrainerSpan* told) { told_ = told; }
-  // After a step that is left out: forgets what it collected.
-  void discard_statistics();
 
  private:
   BatchPass(const Model<float>& model, const DataSet& data) : model_(&model), data_(&data) {}

@@ -7,23 +7,23 @@
 #include <vector>
 
 #include "gradwire/status.h"
-#include "trainer/batch_pass.h"
+#include "trainer/step/running_statistics.h"
 #include "trainer/strategy/strategy.h"
 
 namespace gradwire {
 
-// From the thread that trains. The same strategy and pass at every call.
+// From the thread that trains. The same strategy and statistics at every call.
 class StepAverages {
  public:
   // After a step's micro-batches, whose mean loss on this rank is `loss`. Starts the average where
-  // GradientExchange::meets() says so. Statistics that the pass collected are averaged too; where
+  // GradientExchange::meets() says so. Statistics that its passes collected are added up too; where
   // ranks do not meet they move this rank's running statistics alone, which become the mean over
   // ranks when they do. skipped: they are forgotten.
-  Status begin(Strategy& strategy, BatchPass& pass, double loss, bool skipped);
+  Status begin(Strategy& strategy, RunningStatistics& running, double loss, bool skipped);
   // At the step's end: waits for what begin() started.
-  Status end(Strategy& strategy, BatchPass& pass, int ranks);
+  Status end(Strategy& strategy, RunningStatistics& running, int ranks);
   // Between steps, where all ranks call it: averages what still is not.
-  Status settle(Strategy& strategy, BatchPass& pass, int ranks);
+  Status settle(Strategy& strategy, RunningStatistics& running, int ranks);
 
   // Whether losses() are means over ranks; this rank's otherwise.
   bool averaged() const { return averaged_; }
@@ -31,14 +31,14 @@ class StepAverages {
   std::span<const double> losses() const { return losses_; }
 
  private:
-  std::span<double> gather(BatchPass& pass);
-  void scatter(BatchPass& pass, int ranks);
+  std::span<double> gather(RunningStatistics& running);
+  void scatter(RunningStatistics& running, int ranks);
 
   std::vector<double> losses_;
   std::vector<double> values_;  // losses, then statistics or running statistics
   bool averaged_ = true;
   bool meets_ = false;    // in this step
-  bool counted_ = false;  // the pass holds sums of this step, which all ranks add up
+  bool counted_ = false;  // there are sums of this step, which all ranks add up
   bool apart_ = false;    // running statistics are this rank's alone
 };
 

@@ -12,6 +12,7 @@
 #include "base/mesh.h"
 #include "base/text.h"
 #include "device/host_copy.h"
+#include "trainer/step/micro_batch_source.h"
 
 namespace gradwire {
 namespace {
@@ -35,21 +36,24 @@ Trainer::Trainer(const Model<float>& model, const DataSet& data, const TrainingO
       total_steps_(options.steps.value_or(options.epochs * steps_per_epoch_)) {}
 
 Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
-                                const TrainingOptions& options, const Demands& demands) {
+                                const TrainingOptions& options, const Demands& demands,
+                                const SourceChoice& source) {
   GW_TRY(check_training_options(options, demands, data));
   Trainer trainer(model, data, options, demands);
   GW_ASSIGN(trainer.scaler_, LossScaler::create(options.loss_scale));
-  GW_TRY(trainer.allocate());
+  GW_TRY(trainer.allocate(source));
   if (options.draws) GW_TRY(trainer.parameters_->draw(options.seed));
   return trainer;
 }
 
 // All memory of a run: the loop allocates nothing.
-Status Trainer::allocate() {
+Status Trainer::allocate(const SourceChoice& source) {
   GW_ASSIGN(parameters_, ParameterStore::create(*model_, options_, demands_));
-  GW_ASSIGN(GradientFold fold, GradientFold::create(model_->parameters(), options_, demands_));
+  GW_ASSIGN(GradientFold fold,
+            GradientFold::create(model_->parameters(), options_, demands_, source.at_a_time));
   fold_ = std::make_unique<GradientFold>(std::move(fold));
-  GW_ASSIGN(source_, MicroBatchSource::create(*model_, *data_, options_, *parameters_, *fold_));
+  const SourceParts parts{*model_, *data_, options_, *parameters_, *fold_};
+  GW_ASSIGN(source_, source.make ? source.make(parts) : MicroBatchSource::create(parts));
   GW_ASSIGN(update_, Update::create(*model_, options_, demands_, *parameters_, *fold_));
   GW_ASSIGN(saved_position_, Buffer::allocate(kPositionSize * sizeof(std::int64_t)));
   GW_ASSIGN(saved_scale_, Buffer::allocate(LossScaler::kStateSize * sizeof(double)));
@@ -58,7 +62,7 @@ Status Trainer::allocate() {
 
 std::vector<LayerTensors> Trainer::openings(Way way) const {
   std::vector<LayerTensors> all;
-  for (const std::size_t layer : source_->pass().walk().openings(way)) {
+  for (const std::size_t layer : source_->openings(way)) {
     const auto [first, end] = model_->parameters_read_by(layer);
     all.push_back({layer, first, end});
   }
@@ -134,7 +138,7 @@ Result<double> Trainer::run(Strategy& strategy, const OnStep& on_step) {
     const bool last = position_.steps == total_steps_;
     if (last) GW_TRY(update_->settle());
     if (last || (options_.eval_every > 0 && position_.steps % options_.eval_every == 0)) {
-      GW_TRY(averages_.settle(strategy, source_->pass(), options_.ranks));
+      GW_TRY(averages_.settle(strategy, source_->running(), options_.ranks));
       report_losses(report);
       GW_ASSIGN(accuracy, evaluate(strategy));
       report.accuracy = accuracy;
@@ -148,7 +152,7 @@ Result<double> Trainer::run(Strategy& strategy, const OnStep& on_step) {
 
 void Trainer::tell(const OnTrainerSpan* told) {
   told_ = told;
-  source_->pass().tell(told);
+  source_->tell(told);
   update_->tell(told);
 }
 
@@ -167,14 +171,14 @@ Result<bool> Trainer::skips(Strategy& strategy, StepReport& report, bool last) {
 }
 
 // Whole gradients are handed over here, and ranks meet where each micro-batch is.
-Status Trainer::micro_batch_over(Strategy& strategy, StepReport& report, int micro) {
+Status Trainer::micro_batch_over(Strategy& strategy, StepReport& report, int complete) {
   const bool each = fold_->hands_each_over();
-  const bool last = micro + 1 == options_.accumulate;
+  const bool last = complete == options_.accumulate;
   if (report.skipped || !(each || last)) return {};
   if (fold_->needs_whole()) {
     GW_ASSIGN(report.skipped, skips(strategy, report, last));
     if (report.skipped) return {};
-    if (!each || micro == 0) GW_TRY(update_->begin(report.lr));
+    if (!each || complete == 1) GW_TRY(update_->begin(report.lr));
     GW_TRY(update_->give_all());
   }
   return last ? Status() : update_->end_round();
@@ -185,11 +189,11 @@ Status Trainer::compute_and_update(Strategy& strategy, StepReport& report) {
   update_->start(report.step);
   if (!fold_->needs_whole()) GW_TRY(update_->begin(report.lr));
   auto ready = [this](int index, int unread) { return update_->give(index, unread); };
-  auto over = [&](int micro) { return micro_batch_over(strategy, report, micro); };
+  auto over = [&](int complete) { return micro_batch_over(strategy, report, complete); };
   GW_ASSIGN(report.loss, source_->run({report.step, report.epoch, scaler_.scale()}, std::ref(ready),
                                       std::ref(over)));
   const auto start = Clock::now();
-  GW_TRY(averages_.begin(strategy, source_->pass(), report.loss, report.skipped));
+  GW_TRY(averages_.begin(strategy, source_->running(), report.loss, report.skipped));
   report.exchange_seconds += seconds_since(start);
   if (report.skipped) return {};
   GW_ASSIGN(const double length, update_->finish());
@@ -216,7 +220,7 @@ Result<StepReport> Trainer::step(Strategy& strategy) {
   report.exchange_seconds += update_->exchange_seconds();
   report.compute_seconds = seconds_since(start) - report.exchange_seconds;
   const TimedSpan last(told_, TrainerSpan::Kind::kAverage, report.step);
-  GW_TRY(averages_.end(strategy, source_->pass(), options_.ranks));
+  GW_TRY(averages_.end(strategy, source_->running(), options_.ranks));
   report_losses(report);
   return report;
 }
@@ -230,14 +234,12 @@ void Trainer::report_losses(StepReport& report) const {
 
 Result<double> Trainer::evaluate(Strategy& strategy) {
   const TimedSpan span(told_, TrainerSpan::Kind::kEvaluate, position_.steps);
-  BatchPass& pass = source_->pass();
   const auto samples = static_cast<std::int64_t>(data_->evaluation().size());
   const Range share = even_part(samples, options_.ranks, options_.rank);
   GW_TRY(parameters_->refresh());
   GW_ASSIGN(const ParameterStore::Gate gate, parameters_->gate(strategy.keeper()));
   GW_ASSIGN(const Judgement mine,
-            pass.judge(parameters_->values(), share.begin, share.end, gate.use,
-                       pass.passes_of(longest_part(samples, options_.ranks))));
+            source_->judge(share, longest_part(samples, options_.ranks), gate.use));
   std::array<double, 2> means{static_cast<double>(mine.correct), mine.loss};
   GW_TRY(strategy.consensus().mean(means, Scope::kData));
   const auto labels =

@@ -17,8 +17,8 @@
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/model.h"
 #include "trainer/spans.h"
-#include "trainer/step/micro_batch_source.h"
 #include "trainer/step/parameter_store.h"
+#include "trainer/step/step_gradient_source.h"
 #include "trainer/step/update.h"
 #include "trainer/step_averages.h"
 #include "trainer/strategy/strategy.h"
@@ -52,7 +52,8 @@ class Trainer {
   // `demands`: of the strategy that run() will be given. kInvalidArgument names the option, the
   // value seen and the value wanted.
   static Result<Trainer> create(const Model<float>& model, const DataSet& data,
-                                const TrainingOptions& options, const Demands& demands = {});
+                                const TrainingOptions& options, const Demands& demands = {},
+                                const SourceChoice& source = {});
 
   // Views of this trainer's memory, in order of registration, valid for its life (also when it is
   // moved). Gradients are contiguous over all parameters in that order. In other precisions than
@@ -98,7 +99,7 @@ class Trainer {
   double test_loss() const { return test_loss_; }
   // Running statistics, which are saved and loaded with parameters: views as those. Empty for most
   // models.
-  std::vector<NamedTensor> buffers() { return source_->pass().buffers(); }
+  std::vector<NamedTensor> buffers() { return source_->running().buffers(); }
 
  private:
   // What of a run is a number.
@@ -110,10 +111,10 @@ class Trainer {
   Trainer(const Model<float>& model, const DataSet& data, const TrainingOptions& options,
           const Demands& demands);
 
-  Status allocate();
+  Status allocate(const SourceChoice& source);
   Result<StepReport> step(Strategy& strategy);
   Status compute_and_update(Strategy& strategy, StepReport& report);
-  Status micro_batch_over(Strategy& strategy, StepReport& report, int micro);
+  Status micro_batch_over(Strategy& strategy, StepReport& report, int complete);
   Result<bool> skips(Strategy& strategy, StepReport& report, bool last);
   void report_losses(StepReport& report) const;
   std::vector<LayerTensors> openings(Way way) const;
@@ -129,7 +130,7 @@ class Trainer {
   // Where they are they stay when this is moved: the later ones borrow the earlier.
   std::unique_ptr<ParameterStore> parameters_;
   std::unique_ptr<GradientFold> fold_;
-  std::unique_ptr<MicroBatchSource> source_;
+  std::unique_ptr<StepGradientSource> source_;
   std::unique_ptr<Update> update_;
   ParameterStore::Gate gate_;  // of the training's passes
   StepAverages averages_;

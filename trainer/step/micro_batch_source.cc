@@ -2,38 +2,34 @@
 
 #include <functional>
 #include <span>
+#include <utility>
 
 #include "base/mesh.h"
 
 namespace gradwire {
 
-MicroBatchSource::MicroBatchSource(const Model<float>& model, const DataSet& data,
-                                   const TrainingOptions& options, const ParameterStore& parameters,
-                                   GradientFold& fold)
-    : parameters_(parameters),
-      fold_(fold),
-      batch_(options.batch),
-      steps_per_epoch_(data.epoch_samples() / options.batch),
-      replica_(options.rank),
-      shares_(options.shares()),
-      seed_(options.seed),
-      order_(data.order(options.seed, options.shuffle)) {
-  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
-    const int end = model.parameters_of(layer).second;
+MicroBatchSource::MicroBatchSource(const SourceParts& parts)
+    : parameters_(parts.parameters),
+      fold_(parts.fold),
+      batch_(parts.options.batch),
+      steps_per_epoch_(parts.data.epoch_samples() / parts.options.batch),
+      replica_(parts.options.rank),
+      shares_(parts.options.shares()),
+      seed_(parts.options.seed),
+      order_(parts.data.order(parts.options.seed, parts.options.shuffle)) {
+  for (std::size_t layer = 0; layer < parts.model.layers(); ++layer) {
+    const int end = parts.model.parameters_of(layer).second;
     layer_ends_.resize(static_cast<std::size_t>(end), end);
   }
 }
 
-Result<std::unique_ptr<MicroBatchSource>> MicroBatchSource::create(const Model<float>& model,
-                                                                   const DataSet& data,
-                                                                   const TrainingOptions& options,
-                                                                   const ParameterStore& parameters,
-                                                                   GradientFold& fold) {
-  std::unique_ptr<MicroBatchSource> made(
-      new MicroBatchSource(model, data, options, parameters, fold));
-  GW_ASSIGN(made->pass_, BatchPass::create(model, data, options.shares().samples(options.batch),
-                                           {options.recompute, options.places.device}));
-  return made;
+Result<std::unique_ptr<StepGradientSource>> MicroBatchSource::create(const SourceParts& parts) {
+  std::unique_ptr<MicroBatchSource> made(new MicroBatchSource(parts));
+  const TrainingOptions& options = parts.options;
+  GW_ASSIGN(made->pass_,
+            BatchPass::create(parts.model, parts.data, options.shares().samples(options.batch),
+                              {options.recompute, options.places.device}));
+  return std::unique_ptr<StepGradientSource>(std::move(made));
 }
 
 // Forward and backward of one micro-batch; returns its mean loss.
@@ -61,9 +57,13 @@ Result<double> MicroBatchSource::run(const StepPlace& place, const Ready& ready,
         {PassMode::kTrain, seed_, static_cast<std::uint64_t>(place.step), samples.begin}};
     GW_ASSIGN(const double mean, run_one(batch, micro, ready));
     loss += mean;
-    GW_TRY(over(micro));
+    GW_TRY(over(micro + 1));
   }
   return loss / shares_.accumulate;
+}
+
+Result<Judgement> MicroBatchSource::judge(Range share, std::int64_t most, LayerGate* gate) {
+  return pass_.judge(parameters_.values(), share.begin, share.end, gate, pass_.passes_of(most));
 }
 
 }  // namespace gradwire

@@ -1,8 +1,8 @@
-// Where a step's gradients come from: this rank's micro-batches, each through the whole model.
+// Gradients of this rank's micro-batches, one after another, each through the whole model.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
@@ -15,46 +15,25 @@
 #include "trainer/layer_gate.h"
 #include "trainer/model.h"
 #include "trainer/step/parameter_store.h"
+#include "trainer/step/step_gradient_source.h"
 #include "trainer/training_options.h"
 
 namespace gradwire {
 
-// What a step works on.
-struct StepPlace {
-  std::int64_t step = 0;   // over the data, from 0
-  std::int64_t epoch = 0;  // from 0
-  double loss_scale = 1;
-};
-
-// From the thread that trains. Allocates nothing after its birth.
-class MicroBatchSource {
+class MicroBatchSource final : public StepGradientSource {
  public:
-  // All are borrowed. Errors as BatchPass::create().
-  static Result<std::unique_ptr<MicroBatchSource>> create(const Model<float>& model,
-                                                          const DataSet& data,
-                                                          const TrainingOptions& options,
-                                                          const ParameterStore& parameters,
-                                                          GradientFold& fold);
+  // Errors as BatchPass::create().
+  static Result<std::unique_ptr<StepGradientSource>> create(const SourceParts& parts);
 
-  // Who brings layers' parameters from now on; borrowed, null: nobody has to.
-  void read_through(LayerGate* gate) { gate_ = gate; }
-
-  // GradientFold::gradient(index) is this rank's of the step; parameters from `unread` on are read
-  // no more in it. Called from the last parameter down to the first, once or, where the fold hands
-  // each micro-batch over, for each of them; not where the fold needs whole gradients. An error
-  // ends the step.
-  using Ready = std::function<Status(int index, int unread)>;
-  // All gradients of micro-batch `micro` are complete. An error ends the step.
-  using Over = std::function<Status(int micro)>;
-  // All micro-batches of the step; returns the mean of their losses.
-  Result<double> run(const StepPlace& place, const Ready& ready, const Over& over);
-
-  BatchPass& pass() { return pass_; }
-  const BatchPass& pass() const { return pass_; }
+  void read_through(LayerGate* gate) override { gate_ = gate; }
+  Result<double> run(const StepPlace& place, const Ready& ready, const Over& over) override;
+  Result<Judgement> judge(Range share, std::int64_t most, LayerGate* gate) override;
+  std::vector<std::size_t> openings(Way way) const override { return pass_.walk().openings(way); }
+  RunningStatistics& running() override { return pass_; }
+  void tell(const OnTrainerSpan* told) override { pass_.tell(told); }
 
  private:
-  MicroBatchSource(const Model<float>& model, const DataSet& data, const TrainingOptions& options,
-                   const ParameterStore& parameters, GradientFold& fold);
+  explicit MicroBatchSource(const SourceParts& parts);
   Result<double> run_one(const MicroBatch& batch, int micro, const Ready& ready);
 
   const ParameterStore& parameters_;

@@ -37,7 +37,7 @@ class ModelGradients final : public GradientSource {
                           std::span<float> grads) override;
   std::span<float> running() override { return pass_.buffer_values(); }
   std::span<double> statistics() override { return pass_.statistics(); }
-  void commit() override { pass_.commit(1); }
+  void commit() override { pass_.commit(); }
 
   // running(), by name.
   std::vector<NamedTensor> buffers() { return pass_.buffers(); }
