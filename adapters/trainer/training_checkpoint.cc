@@ -8,6 +8,7 @@
 #include "adapters/trainer/agreement.h"
 #include "adapters/trainer/first_version.h"
 #include "adapters/trainer/own_momentum.h"
+#include "adapters/trainer/restarted_state.h"
 #include "adapters/trainer/strategy_state.h"
 #include "aggregate/key_names.h"
 #include "base/elements.h"
@@ -132,7 +133,7 @@ std::map<std::string, std::string> settings_of(const TrainingCheckpointOptions& 
 ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& manifest,
                          const std::map<std::string, std::string>& notes) {
   ResumedFrom from{
-      path, manifest.position.step, static_cast<int>(manifest.position.mesh.ranks()), {}};
+      path, manifest.position.step, static_cast<int>(manifest.position.mesh.ranks()), {}, {}};
   for (const auto& [name, now] : notes) {
     const auto before = manifest.settings.find(name);
     if (before != manifest.settings.end() && before->second != now) from.was.insert(*before);
@@ -227,6 +228,10 @@ Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<s
   for (int rank = 0; rank < old_ranks; ++rank) {
     if (own_alone && rank != communicator_.rank()) continue;
     GW_ASSIGN(LoadedState state, load_old_state(reader, own, table, rank, used));
+    if (old_ranks != communicator_.size()) {
+      GW_ASSIGN(const RestartedState restarted, restart_state(own, state.tensors));
+      notices_ = restart_notices(restarted, old_ranks, communicator_.size());
+    }
     by_old_rank[static_cast<std::size_t>(rank)] = state.tensors;
     // As many ranks as there were take from others only what all have alike.
     if (own_alone) std::fill(by_old_rank.begin(), by_old_rank.end(), state.tensors);
@@ -306,7 +311,9 @@ Result<std::optional<ResumedFrom>> TrainingCheckpoint::resume() {
   const Status restored = restore(*last);
   GW_TRY(share_outcome(communicator_, restored, {}, options_.files.seconds).error());
   strategy_.continue_from(trainer_.steps_done());
-  return std::optional<ResumedFrom>(resumed_from(last->path(), last->manifest(), options_.notes));
+  ResumedFrom from = resumed_from(last->path(), last->manifest(), options_.notes);
+  from.notices = notices_;
+  return std::optional<ResumedFrom>(std::move(from));
 }
 
 }  // namespace gradwire

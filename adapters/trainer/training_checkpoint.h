@@ -50,6 +50,7 @@ struct ResumedFrom {
   std::int64_t step = 0;
   int ranks = 1;                           // that wrote it
   std::map<std::string, std::string> was;  // notes that are otherwise now, as they were
+  std::vector<std::string> notices;        // state that starts anew (restarted_state.h)
 };
 
 // kInvalidArgument names the setting that the checkpoint has otherwise.
@@ -80,8 +81,9 @@ class TrainingCheckpoint {
   // As Checkpoints::settle().
   Status settle() { return checkpoints_.settle(); }
   // Before the first step: from the last complete one; nullopt where there is none. As many ranks
-  // as wrote it: bit for bit. Else residuals keep their average over ranks, and where there are
-  // more or fewer workers than there were, each has the average of the old ones' momenta.
+  // as wrote it: bit for bit. Else residuals keep their average over ranks, what
+  // restarted_state.h names starts anew, and where there are more or fewer workers than there were,
+  // each has the average of the old ones' momenta.
   // kInvalidArgument names the setting or tensor that differs from this run's, and kCorruptPayload
   // what is damaged; the run cannot go on then.
   Result<std::optional<ResumedFrom>> resume();
@@ -100,6 +102,7 @@ class TrainingCheckpoint {
   DistributedStrategy& strategy_;
   TrainingCheckpointOptions options_;
   Checkpoints checkpoints_;
+  std::vector<std::string> notices_;  // of resume()
 };
 
 }  // namespace gradwire

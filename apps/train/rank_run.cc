@@ -193,7 +193,9 @@ Status RankRun::start_checkpoints() {
       trainer_, *strategy_);
   checkpoints_->heed(interruption_);
   GW_ASSIGN(const std::string what, checkpoints_->start());
-  return report_ != nullptr ? report_->go_on(what, trainer_.steps_done()) : Status();
+  if (report_ == nullptr) return {};
+  report_->warn(checkpoints_->notices());
+  return report_->go_on(what, trainer_.steps_done());
 }
 
 // Rows before the checkpoint: what was trained for good has been told of.

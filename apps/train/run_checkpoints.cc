@@ -187,6 +187,7 @@ Result<std::string> RunCheckpoints::start() {
   lock_ = std::move(folder.lock);
   if (options_.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, checkpoint_.resume());
+    if (from) notices_ = from->notices;
     GW_TRY(look_for_right(options_, communicator_, trainer_.steps() - (from ? from->step : 0)));
     return (from ? resuming(*from, options_, trainer_.steps()) : from_nothing(options_)) +
            folder.open;

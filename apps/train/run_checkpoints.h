@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "adapters/trainer/interruption.h"
 #include "adapters/trainer/modes/mode_checkpoint.h"
@@ -29,6 +30,8 @@ class RunCheckpoints {
   // refused, and so is one that another run writes to; from now on it is this run's. So is one that
   // cannot be written, unless no step is left to be made. A sentence that says which.
   Result<std::string> start();
+  // What else there is to say of where it started, the same on all ranks.
+  const std::vector<std::string>& notices() const { return notices_; }
   // Before the first step: ranks that agree to end save, and after_step() returns what they end
   // with. Borrowed.
   void heed(Interruption* interruption) { interruption_ = interruption; }
@@ -48,6 +51,7 @@ class RunCheckpoints {
   std::optional<FolderLock> lock_;  // on rank 0
   TrainingCheckpoint checkpoint_;
   Interruption* interruption_ = nullptr;
+  std::vector<std::string> notices_;
   bool due_ = false;
 };
 

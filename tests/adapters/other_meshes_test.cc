@@ -71,6 +71,99 @@ TEST(OtherMeshes, TheDeferredMeanOfMethodsThatChooseOrFactorIsKept) {
   }
 }
 
+// Of gathered payloads, which have one stage, and of sums that their owners encode again.
+TEST(OtherMeshes, TheDeferredMeanOfOneStageAndOfTwoIsKept) {
+  for (const std::string combine : {"gather", "sra"}) {
+    const std::string spec = std::string(kQsgd) + ",combine=" + combine;
+    expect_owed_and_trained(on(4, spec), {on(1, spec), on(2, spec), on(3, spec)});
+    expect_owed_and_trained(on(1, spec), {on(4, spec), on(1, spec)});
+  }
+  for (const char* spec : {kTopk, kPowersgd}) expect_owed_and_trained(on(1, spec), {on(4, spec)});
+}
+
+// The tensors of a checkpoint that end with one of `tails`, by name.
+std::map<std::string, std::vector<float>> kept_in(const std::string& folder,
+                                                  const std::vector<std::string>& tails) {
+  std::map<std::string, std::vector<float>> kept;
+  const CheckpointStore store(folder);
+  auto reader = CheckpointReader::open(store.path_of(store.complete().value().back()));
+  EXPECT_TRUE(reader.has_value());
+  for (const auto& [name, tensor] : reader.value().manifest().tensors) {
+    const auto ends = [&name = name](const std::string& tail) { return name.ends_with(tail); };
+    if (std::ranges::none_of(tails, ends)) continue;
+    std::vector<float>& values = kept[name];
+    values.resize(static_cast<std::size_t>(tensor.shape.elems()));
+    EXPECT_TRUE(
+        reader.value()
+            .read(name, {reinterpret_cast<std::byte*>(values.data()), tensor.shape, DType::kF32})
+            .ok());
+  }
+  return kept;
+}
+
+// What fits the replicas that made it starts anew on others, and that is said; moving averages and
+// residuals do not.
+TEST(OtherMeshes, FactorsAndShiftsStartAnew) {
+  struct Case {
+    std::string spec;
+    std::vector<std::string> tails;
+    const char* said;
+  };
+  const std::vector<Case> all{
+      {kPowersgd, {".coder.q"}, "low-rank factors of 2 tensor(s)"},
+      {"acpsgd:rank=2,ef=ef14,min_elems=0", {".coder.q", ".coder.p"}, "low-rank factors of 2"},
+      {"topk:ratio=0.2,ef=ef21,min_elems=0,dense_1d=false",
+       {".ef21.h", ".ef21.mean"},
+       "shifts of EF21 of 4 tensor(s)"},
+      {"qsgd:bits=4,ef=ef21,combine=sra,min_elems=0,dense_1d=false",
+       {".ef21.h", ".ef21.mean", ".ef21.average"},
+       "shifts of EF21 of 4 tensor(s)"}};
+  for (const auto& [spec, tails, said] : all) {
+    SCOPED_TRACE(spec);
+    const TemporaryFolder first;
+    const Outcome whole = run(on(4, spec), {.save_to = first.path()});
+    ASSERT_TRUE(all_ok(whole));
+    for (const int replicas : {1, 3}) {
+      const TemporaryFolder second;
+      const TemporaryFolder begun;
+      const Outcome resumed =
+          run(on(replicas, spec),
+              {.resume_from = first.path(), .save_to = second.path(), .save_after = 0});
+      ASSERT_TRUE(all_ok(resumed));
+      EXPECT_THAT(resumed.notices, ::testing::ElementsAre(::testing::HasSubstr(said)));
+      ASSERT_TRUE(all_ok(run(on(replicas, spec), {.save_to = begun.path(), .save_after = 0})));
+      const auto fresh = kept_in(begun.path(), tails);
+      EXPECT_EQ(kept_in(second.path(), tails), fresh);
+      ASSERT_FALSE(fresh.empty());
+      // Not what the old replicas had.
+      const auto old = kept_in(first.path(), tails);
+      for (const auto& [name, values] : fresh) EXPECT_NE(old.at(name), values) << name;
+      EXPECT_LT(resumed.last_loss, 1.2 * whole.last_loss);
+    }
+    EXPECT_TRUE(run(on(4, spec), {.resume_from = first.path()}).notices.empty());
+  }
+}
+
+TEST(OtherMeshes, MovingAveragesGoOnWhereShiftsStartAnew) {
+  const std::string spec = "topk:ratio=0.2,ef=ef21_sgdm,min_elems=0,dense_1d=false";
+  const TemporaryFolder first;
+  const TemporaryFolder second;
+  ASSERT_TRUE(all_ok(run(on(2, spec), {.save_to = first.path()})));
+  ASSERT_TRUE(all_ok(
+      run(on(1, spec), {.resume_from = first.path(), .save_to = second.path(), .save_after = 0})));
+  const auto old = kept_in(first.path(), {".ef21.v"});
+  const auto now = kept_in(second.path(), {".ef21.v"});
+  ASSERT_EQ(now.size(), 4U);
+  for (const auto& [name, values] : now) {
+    const std::vector<float>& one = old.at(name);
+    const std::vector<float>& other = old.at("dp-1" + name.substr(name.find('/')));
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const double mean = (static_cast<double>(one[i]) + static_cast<double>(other[i])) / 2;
+      ASSERT_EQ(values[i], static_cast<float>(mean)) << name << " " << i;
+    }
+  }
+}
+
 // With exact sums in canonical order every stage has the same bits, so any goes on from any.
 TEST(OtherMeshes, ExactSumsGoOnBitForBitAtAnyOtherStage) {
   for (const int before : {0, 1, 3}) {

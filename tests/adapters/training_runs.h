@@ -65,6 +65,7 @@ struct Outcome {
   std::vector<Flat> parameters;  // by rank
   std::vector<Saved> states;     // by rank: trainer's and aggregator's
   double last_loss = 0;
+  std::vector<std::string> notices;  // of resuming, rank 0's
 };
 
 inline void keep(std::vector<NamedTensor> tensors, Saved& saved) {
@@ -164,6 +165,7 @@ inline Status run_rank(const Training& training, const Plan& plan, Communicator&
     EXPECT_TRUE(from.has_value());
     if (from) {
       EXPECT_EQ(from->step, 10);
+      if (rank == 0) outcome.notices = from->notices;
     }
   }
   GW_TRY(strategy->start(ReplicaStart::kCompare));

@@ -1,0 +1,75 @@
+// State of compression that starts anew on other replicas: which entries, and what is said of them.
+#include "adapters/trainer/restarted_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/elements.h"
+#include "tests/support/fails.h"
+#include "tests/support/names.h"
+
+namespace gradwire::restarted_state_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+using State = std::map<std::string, std::vector<float>>;
+
+std::vector<NamedTensor> views(State& state) {
+  std::vector<NamedTensor> all;
+  for (auto& [name, values] : state) all.push_back({name, view_of(std::span<float>(values))});
+  return all;
+}
+
+TEST(RestartedState, FactorsAreThoseOfARunThatBeginsAndShiftsAreZero) {
+  State own{{"w.coder.q", {1, 2}},    {"w.coder.p", {3}},         {"w.error", {0, 0}},
+            {"reduce/v.ef21.h", {0}}, {"reduce/v.ef21.v", {0}},   {"reduce/v.ef21.mean", {0}},
+            {"reduce/u.ef21.h", {0}}, {"gather/v.ef21.mean", {9}}};
+  State old{{"w.coder.q", {7, 8}},      {"w.coder.p", {9}},
+            {"w.error", {5, 6}},        {"reduce/v.ef21.h", {4}},
+            {"reduce/v.ef21.v", {3}},   {"reduce/v.ef21.mean", {2}},
+            {"reduce/u.ef21.h", {1}},   {"reduce/v.ef21.average", {6, 7}},
+            {"gather/v.ef21.mean", {8}}};
+  const auto restarted = restart_state(views(own), views(old));
+  ASSERT_TRUE(restarted.has_value());
+  EXPECT_EQ(restarted.value().factors, 1);
+  EXPECT_EQ(restarted.value().shifts, 2);
+  const State wanted{{"w.coder.q", {1, 2}},      {"w.coder.p", {3}},
+                     {"w.error", {5, 6}},        {"reduce/v.ef21.h", {0}},
+                     {"reduce/v.ef21.v", {3}},   {"reduce/v.ef21.mean", {0}},
+                     {"reduce/u.ef21.h", {0}},   {"reduce/v.ef21.average", {0, 0}},
+                     {"gather/v.ef21.mean", {8}}};
+  EXPECT_EQ(old, wanted);
+}
+
+// Between nodes owners are others now: their factors are the business of who has some.
+TEST(RestartedState, FactorsThatAreNotHereAreLeftAlone) {
+  State own{{"w.error", {0, 0}}};
+  State old{{"w.outer.coder.q", {7, 8}}};
+  EXPECT_TRUE(restart_state(views(own), views(old)).has_value());
+  EXPECT_THAT(old["w.outer.coder.q"], ElementsAre(7, 8));
+}
+
+TEST(RestartedState, FactorsOfAnotherShapeAreNamed) {
+  State own{{"w.coder.q", {1, 2}}};
+  State old{{"w.coder.q", {7}}};
+  EXPECT_THAT(restart_state(views(own), views(old)).error(),
+              fails(Code::kInvalidArgument, "w.coder.q", "1 elements", "2 of"));
+}
+
+TEST(RestartedState, NoticesSayWhatWhyAndWhatFollows) {
+  EXPECT_THAT(restart_notices({}, 4, 3), IsEmpty());
+  EXPECT_THAT(restart_notices({2, 0}, 4, 3),
+              ElementsAre(tells("low-rank factors of 2", "4 replica(s)", "3 continue",
+                                "residuals are kept")));
+  EXPECT_THAT(restart_notices({0, 5}, 4, 1),
+              ElementsAre(tells("EF21 of 5", "4 replica(s)", "1 continue", "first averages")));
+}
+
+}  // namespace
+}  // namespace gradwire::restarted_state_test
