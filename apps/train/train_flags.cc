@@ -160,6 +160,17 @@ void add_gradient_flags(Flags& flags, TrainOptions& o) {
                "exchange of the micro-batches' sum, or of each of them, without error feedback");
 }
 
+Status set_transport(const std::string& text, TrainOptions& o) {
+  if (text == "inproc") {
+    return {Code::kInvalidArgument,
+            "got inproc, which is between threads (expected --inproc N, for N ranks as threads of "
+            "this process)"};
+  }
+  GW_TRY(launch::check_transport(text));
+  o.transport = text;
+  return {};
+}
+
 void add_communication_flags(Flags& flags, TrainOptions& o) {
   flags.group("Communication");
   flags.custom(
@@ -185,11 +196,7 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
                "all-reduce of uncompressed gradients; canonical adds in rank order; auto: ring");
   flags.custom(
       "transport", "NAME", "GRADWIRE_TRANSPORT, else ucx, or tcp in a build without UCX",
-      [&o](const std::string& text) {
-        GW_TRY(launch::check_transport(text));
-        o.transport = text;
-        return Status();
-      },
+      [&o](const std::string& text) { return set_transport(text, o); },
       "transport between processes: ucx, tcp, shm (ranks of one host), auto (the best of these), "
       "nccl (with --device cuda) or nccl:N (GPU N, also between threads)");
   flags.custom(

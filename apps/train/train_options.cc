@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "adapters/launch/rank_place.h"
+#include "adapters/trainer/compressor_check.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "base/text.h"
 #include "collectives/device/nccl_backend.h"
@@ -37,13 +38,8 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
         "or lamb",
         "");
   }
-  const bool each = options.accumulate_policy == "reduce-each";
-  if (each && choice.method) {
+  if (choice.method && options.accumulate_policy == "reduce-each") {
     return refuse("--accumulate-policy reduce-each requires sgd, nesterov, adamw or lamb", "");
-  }
-  if (each && (options.measure_every > 0 || options.no_main_grads)) {
-    return refuse("--accumulate-policy reduce-each excludes --measure-every and --no-main-grads",
-                  "");
   }
   if (options.offload == "parameters" && (options.zero == 1 || options.zero == 2)) {
     return refuse("--offload parameters requires --zero 0 or 3; use --offload optimizer", "");
@@ -59,6 +55,27 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
                   ", which does not send gradients");
   }
   return {};
+}
+
+// Micro-batches that are exchanged one by one leave no exact average of the step, and no sum to
+// hand the residual on with.
+Status check_reduce_each(const TrainOptions& options) {
+  if (options.accumulate_policy != "reduce-each") return {};
+  const std::string flag = "train: --accumulate-policy reduce-each";
+  const auto excluded = [&flag](const std::string& seen, const std::string& wanted) {
+    return Status(Code::kInvalidArgument, flag + " and " + seen.substr(0, seen.find(' ')) +
+                                              " exclude each other (got " + seen + ", expected " +
+                                              wanted + ", or --accumulate-policy sum-then-reduce)");
+  };
+  if (options.measure_every > 0) {
+    return excluded("--measure-every " + std::to_string(options.measure_every),
+                    "--measure-every 0");
+  }
+  if (options.no_main_grads) return excluded("--no-main-grads", "no such flag");
+  // One micro-batch is the sum, and what is no compressor is told without this flag.
+  if (options.accumulate == 1 || !check_compressor(options.compressor).ok()) return {};
+  return check_no_feedback(options.compressor)
+      .with_context(flag + " with --accumulate " + std::to_string(options.accumulate));
 }
 
 // What training on a device does not serve yet.
@@ -171,6 +188,7 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   }
   if (options.momentum >= 1) return refuse("--momentum must be below 1 (got 1)");
   GW_TRY(check_optimizer(flags, options));
+  GW_TRY(check_reduce_each(options));
   GW_TRY(check_device_flags(options));
   if (options.inproc > 0) {
     GW_ASSIGN(const int workers, workers_among(options, static_cast<int>(options.inproc)));

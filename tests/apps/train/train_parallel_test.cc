@@ -115,12 +115,75 @@ TEST_F(TrainParallel, WhatDoesNotFitIsRefused) {
               fails(kInvalid, "--parallel dp=3", "pp=1 x dp=3 x tp=1 = 3 ranks", "the job has 4"));
   EXPECT_THAT(refused({"--parallel", "dp=65"}),
               fails(kInvalid, "--parallel dp=65", "at most 64", "gradwire run -n 65"));
+  EXPECT_THAT(refused({"--parallel", "dp=3,zero=1", "--inproc", "4"}),
+              fails(kInvalid, "--parallel dp=3,zero=1", "= 3 ranks", "the job has 4"));
   EXPECT_THAT(refused({"--parallel", "tp=2"}),
               fails(kInvalid, "--parallel tp=2", "not supported yet", "tp=1"));
   EXPECT_THAT(refused({"--parallel", "dp=2,pp=2/zb-h1"}),
               fails(kInvalid, "--parallel dp=2,pp=2/zb-h1", "not supported yet", "pp=1"));
   EXPECT_THAT(refused({"--parallel", "dp=2/ring"}), fails(kInvalid, "--parallel", "'2/ring'"));
   EXPECT_THAT(refused({"--parallel", "dp=5"}), fails(kInvalid, "--batch", "multiple of 5", "48"));
+}
+
+TEST_F(TrainParallel, MicroBatchesExchangedOneByOneAreRefusedByFlag) {
+  const Words each{"--inproc", "2", "--accumulate", "2", "--accumulate-policy", "reduce-each"};
+  const auto said = [&](const Words& more) {
+    Words words = each;
+    words.insert(words.end(), more.begin(), more.end());
+    return refused(words);
+  };
+  // Feedback, a method's own too, in any rule.
+  const std::vector<std::pair<std::string, std::string>> all{
+      {"topk:ratio=0.1,ef=ef14", "ef=ef14"},
+      {"qsgd:bits=4,ef=ef21", "ef=ef21"},
+      {"dgc:ratio=0.1", "dgc:ratio=0.1"},
+      {"*.bias=none;*=qsgd:bits=4,ef=loco", "ef=loco"}};
+  for (const auto& [spec, named] : all) {
+    EXPECT_THAT(said({"--compressor", spec, "--momentum", "0"}),
+                fails(kInvalid, "--accumulate-policy reduce-each", "--accumulate 2", named,
+                      "expected a compressor without error feedback, or sum-then-reduce"));
+  }
+  EXPECT_THAT(said({"--zero", "2", "--traffic", "gradients=qsgd:bits=4,ef=ef14"}),
+              fails(kInvalid, "--accumulate-policy reduce-each", "qsgd:bits=4,ef=ef14"));
+  EXPECT_THAT(said({"--measure-every", "3"}),
+              fails(kInvalid, "--accumulate-policy reduce-each", "got --measure-every 3",
+                    "expected --measure-every 0", "sum-then-reduce"));
+  EXPECT_THAT(
+      said({"--precision", "bf16", "--no-main-grads"}),
+      fails(kInvalid, "--accumulate-policy reduce-each", "got --no-main-grads", "sum-then-reduce"));
+  EXPECT_THAT(said({"--optimizer", "demo"}),
+              fails(kInvalid, "--accumulate-policy reduce-each", "got --optimizer demo", "adamw"));
+  // What is no compressor is told as ever.
+  EXPECT_THAT(said({"--compressor", "topkk:ratio=0.1"}), fails(kInvalid, "topkk", "topk"));
+  EXPECT_EQ(train({"--inproc", "2", "--steps", "1", "--batch", "48", "--hidden", "16",
+                   "--accumulate-policy", "reduce-each", "--compressor", "topk:ratio=0.1,ef=ef14"}),
+            "ok");  // one micro-batch is the sum
+}
+
+// No mode but sync has micro-batches, or ranks on a mesh.
+TEST_F(TrainParallel, ModesRefuseMeshesAndPoliciesByFlag) {
+  for (const std::string mode :
+       {"ps-sync", "ps-async", "hogwild", "easgd", "sync-easgd", "eamsgd", "fedavg"}) {
+    EXPECT_THAT(refused({"--parallel", "dp=4", "--mode", mode}),
+                fails(kInvalid, "--parallel", "--mode sync", "got --mode " + mode));
+    EXPECT_THAT(refused({"--inproc", "4", "--accumulate-policy", "reduce-each", "--mode", mode}),
+                fails(kInvalid, "--accumulate-policy", "--mode sync", "got --mode " + mode));
+  }
+}
+
+TEST_F(TrainParallel, MisspeltLayoutsAndSchedulesAreAnswered) {
+  EXPECT_THAT(refused({"--parallel", "tp=2/megatorn"}),
+              fails(kInvalid, "--parallel", "megatorn", "did you mean 'megatron'"));
+  EXPECT_THAT(refused({"--parallel", "pp=2/1f1d"}),
+              fails(kInvalid, "--parallel", "1f1d", "did you mean '1f1b'"));
+  EXPECT_THAT(refused({"--parallel", "ddp=2"}),
+              fails(kInvalid, "--parallel", "ddp", "did you mean 'dp'"));
+}
+
+// Ranks as threads have no transport to choose.
+TEST_F(TrainParallel, ThreadsAreNoTransport) {
+  EXPECT_THAT(refused({"--transport", "inproc"}),
+              fails(kInvalid, "--transport", "inproc", "threads", "--inproc N"));
 }
 
 TEST_F(TrainParallel, TwoWaysForOneThingAreRefused) {
