@@ -84,6 +84,21 @@ void add_bytes(const Cases& cases, std::vector<PageColumn>& columns) {
                        }});
 }
 
+// Each class in a unit of its own: statistics are a few bytes beside gradients.
+void add_traffic(const Cases& cases, std::vector<PageColumn>& columns) {
+  for (const std::string& name : traffic_classes(cases)) {
+    double most = 0;
+    for (const CaseSummary* one : cases)
+      most = std::max(most, traffic_bytes(*one, name).value_or(0));
+    const ByteUnit unit = byte_unit(most);
+    columns.push_back({"sent per step, by class", name + ",<br>" + unit.name,
+                       [name, unit](const CaseSummary& one) {
+                         const std::optional<double> bytes = traffic_bytes(one, name);
+                         return bytes ? format("%.2f", *bytes / unit.bytes) : "–";
+                       }});
+  }
+}
+
 void add_times(const Cases& cases, std::vector<PageColumn>& columns) {
   std::string target = "target";
   for (const CaseSummary* one : cases) {
@@ -118,6 +133,7 @@ std::vector<PageColumn> page_columns_of(const Cases& cases) {
   if (any([](const CaseSummary& one) { return one.test_loss.has_value(); }))
     columns.push_back({"model", "test<br>loss", ranged(&CaseSummary::final_test_loss, "%.4f")});
   add_bytes(cases, columns);
+  add_traffic(cases, columns);
   add_times(cases, columns);
   if (any([](const CaseSummary& one) { return one.nmse.has_value(); }))
     columns.push_back(

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "base/text.h"
@@ -210,6 +211,23 @@ std::string time_to_target_text(const CaseSummary& one) {
   return text;
 }
 
+std::vector<std::string> traffic_classes(const std::vector<const CaseSummary*>& cases) {
+  std::set<std::string> classes;
+  for (const CaseSummary* one : cases) {
+    for (const auto& [name, bytes] : one->traffic_per_step) {
+      if (bytes > 0) classes.insert(name);
+    }
+  }
+  if (classes.size() < 2) return {};
+  return {classes.begin(), classes.end()};
+}
+
+std::optional<double> traffic_bytes(const CaseSummary& one, const std::string& name) {
+  if (one.traffic_per_step.empty()) return std::nullopt;
+  const auto found = one.traffic_per_step.find(name);
+  return found == one.traffic_per_step.end() ? 0 : found->second;
+}
+
 std::string measured_text(const std::optional<double>& value) {
   return value ? format("%.3g", *value) : "–";
 }
@@ -334,7 +352,12 @@ std::string csv_table(const std::vector<CaseSummary>& cases) {
       "wire_ms,decode_ms,exposed_ms,setting,test_loss,total_bytes,ratio_to_bf16,target_percent,"
       "seconds_to_target,seeds_at_target,nmse,residual_to_gradient,on_front,"
       "accuracy_least,accuracy_most,difference_noise,verdict,test_samples,step_ms_least,"
-      "step_ms_most,exposed_ms_least,exposed_ms_most,hidden_ms,other_ms\n";
+      "step_ms_most,exposed_ms_least,exposed_ms_most,hidden_ms,other_ms";
+  Cases all;
+  for (const CaseSummary& one : cases) all.push_back(&one);
+  const std::vector<std::string> classes = traffic_classes(all);
+  for (const std::string& name : classes) text += "," + name + "_bytes_per_step";
+  text += "\n";
   for (const CaseSummary& one : cases) {
     text += csv_quoted(one.name) + "," + csv_quoted(one.compressor) +
             format(",%d,%d", one.runs, one.diverged);
@@ -357,6 +380,7 @@ std::string csv_table(const std::vector<CaseSummary>& cases) {
     for (const double value : {one.step.least, one.step.most, one.exposed.least, one.exposed.most,
                                one.hidden_ms, one.other_ms})
       text += cell(value);
+    for (const std::string& name : classes) text += cell(traffic_bytes(one, name).value_or(NAN));
     text += "\n";
   }
   return text;

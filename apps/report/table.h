@@ -39,6 +39,10 @@ struct ByteUnit {
   double bytes = 1;
 };
 ByteUnit byte_unit(double most);
+// Classes of traffic of which a case sent bytes, where there is more than one of them.
+std::vector<std::string> traffic_classes(const std::vector<const CaseSummary*>& cases);
+// Of such a class per step; nullopt where the case's runs did not count by class.
+std::optional<double> traffic_bytes(const CaseSummary& one, const std::string& name);
 // "3.6"; "–" where nothing was sent.
 std::string ratio_text(const CaseSummary& one);
 // "1.23 MB", "456 B"; powers of ten.

@@ -160,6 +160,12 @@ class Report(unittest.TestCase):
             by_class = row["traffic_bytes_per_step"]
             self.assertEqual(set(by_class), {"gradients", "statistics"}, row["row"])
             self.assertAlmostEqual(sum(by_class.values()), row["sent_bytes_per_step"]["mean"], delta=0.5)
+        with open(self.out / "table.csv", newline="", encoding="utf-8") as file:
+            table = {row["name"]: row for row in csv.DictReader(file)}
+        for row in rows:
+            for name, value in row["traffic_bytes_per_step"].items():
+                self.assertAlmostEqual(float(table[row["row"]][f"{name}_bytes_per_step"]), value, delta=1e-5 * value)
+        self.assertIn("sent per step, by class", (self.out / "report.html").read_text())
         smallest = min(rows, key=lambda row: row["traffic_bytes_per_step"]["gradients"])
         self.assertNotEqual(smallest["row"], "none", "compressed gradients are fewer bytes")
 

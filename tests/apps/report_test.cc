@@ -8,6 +8,7 @@
 
 #include "apps/report/curves.h"
 #include "apps/report/page.h"
+#include "apps/report/page_table.h"
 #include "apps/report/results.h"
 #include "apps/report/scaling.h"
 #include "apps/report/summary.h"
@@ -86,6 +87,50 @@ TEST(Summary, StatisticsByHand) {
   EXPECT_THAT(rule_lines(rules), HasSubstr("REFUSED"));
   EXPECT_THAT(csv_table(rows), HasSubstr("topk:ratio=0.1,2,0,90.75,"));
   EXPECT_THAT(text_table(rows), HasSubstr("91.00 (90.00–92.00)"));
+}
+
+// Rows that send more than one class, in the page's table and in the file.
+TEST(Summary, ClassesOfTrafficHaveColumnsWhereThereIsMoreThanOne) {
+  Results results = four_runs();
+  for (RunResult& run : results.runs) {
+    for (StepMetrics& step : run.metrics.steps) {
+      step.traffic = {{"gradients", step.bytes_sent}};
+    }
+  }
+  const auto page_of = [](const std::vector<CaseSummary>& rows) {
+    return page_table({&rows[0], &rows[1]});
+  };
+  auto rows = summarise(results);
+  EXPECT_THAT(page_of(rows), Not(HasSubstr("by class")));
+  EXPECT_THAT(csv_table(rows), Not(HasSubstr("gradients_bytes_per_step")));
+  // The second row gathers 3,000 bytes too; the first one's first step alone has statistics, which
+  // do not count.
+  for (RunResult& run : results.runs) {
+    for (StepMetrics& step : run.metrics.steps) {
+      if (run.case_index == 1) step.traffic["parameters"] = 3000;
+      if (step.step == 0) step.traffic["statistics"] = 8;
+    }
+  }
+  rows = summarise(results);
+  const std::string page = page_of(rows);
+  EXPECT_THAT(page, HasSubstr("<th colspan=\"2\">sent per step, by class</th>"));
+  EXPECT_THAT(page, HasSubstr("<th class=\"edge\">gradients,<br>B</th><th>parameters,<br>kB</th>"));
+  EXPECT_THAT(page, HasSubstr("<td class=\"edge\">400.00</td><td>0.00</td>"));
+  EXPECT_THAT(page, HasSubstr("<td class=\"edge\">100.00</td><td>3.00</td>"));
+  EXPECT_THAT(page, Not(HasSubstr("statistics")));
+  const std::string csv = csv_table(rows);
+  EXPECT_THAT(csv, HasSubstr("other_ms,gradients_bytes_per_step,parameters_bytes_per_step\n"));
+  EXPECT_THAT(csv, HasSubstr(",400,0\n"));
+  EXPECT_THAT(csv, HasSubstr(",100,3000\n"));
+  // Runs that did not count by class say nothing of it.
+  for (RunResult& run : results.runs) {
+    for (StepMetrics& step : run.metrics.steps) {
+      if (run.case_index == 0) step.traffic = {};
+    }
+  }
+  rows = summarise(results);
+  EXPECT_THAT(page_of(rows), HasSubstr("<td class=\"edge\">–</td><td>–</td>"));
+  EXPECT_THAT(csv_table(rows), HasSubstr(",,\n"));
 }
 
 // T10: N Tc / (Tc + Tcomm) beside what was measured, for a row on one and two ranks.
