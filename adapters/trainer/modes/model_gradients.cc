@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/mesh.h"
 #include "base/text.h"
 
 namespace gradwire {
