@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <set>
 #include <string_view>
 
@@ -41,45 +42,65 @@ Status begin_factors(std::span<const NamedTensor> own, const NamedTensor& entry)
   return {};
 }
 
-std::string anew_notice(const char* what, int parameters, int old_replicas, int replicas,
+std::string anew_notice(const char* what, int parameters, const std::string& why,
                         const char* follows) {
-  return format(
-      "%s of %d tensor(s) start anew, since %d replica(s) wrote the checkpoint and %d continue: "
-      "%s",
-      what, parameters, old_replicas, replicas, follows);
+  return format("%s of %d tensor(s) start anew, since %s: %s", what, parameters, why.c_str(),
+                follows);
+}
+
+// The parameters whose factors, or shifts, entries are about.
+struct Restarted {
+  std::set<std::string_view> factors;
+  std::set<std::string_view> shifts;
+  RestartedState counted() const {
+    return {static_cast<int>(factors.size()), static_cast<int>(shifts.size())};
+  }
+};
+
+enum class EntryKind : std::uint8_t { kFactor, kShift, kOther };
+
+EntryKind add_entry(std::string_view name, Restarted& restarted) {
+  if (name.starts_with(kGatherNames)) return EntryKind::kOther;
+  if (const std::string_view factored = parameter_of(name, kFactorTails); !factored.empty()) {
+    restarted.factors.insert(factored);
+    return EntryKind::kFactor;
+  }
+  const std::string_view shifted = parameter_of(name, kShiftTails);
+  if (shifted.empty()) return EntryKind::kOther;
+  restarted.shifts.insert(shifted);
+  return EntryKind::kShift;
 }
 
 }  // namespace
 
 Result<RestartedState> restart_state(std::span<const NamedTensor> own,
                                      std::span<const NamedTensor> old) {
-  std::set<std::string_view> factors;
-  std::set<std::string_view> shifts;
+  Restarted restarted;
   for (const NamedTensor& entry : old) {
-    if (entry.name.starts_with(kGatherNames)) continue;
-    if (const std::string_view factored = parameter_of(entry.name, kFactorTails);
-        !factored.empty()) {
-      GW_TRY(begin_factors(own, entry));
-      factors.insert(factored);
-    } else if (const std::string_view shifted = parameter_of(entry.name, kShiftTails);
-               !shifted.empty()) {
-      std::ranges::fill(entry.tensor.bytes(), std::byte{0});
-      shifts.insert(shifted);
+    switch (add_entry(entry.name, restarted)) {
+      case EntryKind::kFactor: GW_TRY(begin_factors(own, entry)); break;
+      case EntryKind::kShift: std::ranges::fill(entry.tensor.bytes(), std::byte{0}); break;
+      case EntryKind::kOther: break;
     }
   }
-  return RestartedState{static_cast<int>(factors.size()), static_cast<int>(shifts.size())};
+  return restarted.counted();
 }
 
-std::vector<std::string> restart_notices(const RestartedState& restarted, int old_replicas,
-                                         int replicas) {
+RestartedState restarted_among(std::span<const std::string> names) {
+  Restarted restarted;
+  for (const std::string& name : names) add_entry(name, restarted);
+  return restarted.counted();
+}
+
+std::vector<std::string> restart_notices(const RestartedState& restarted, const std::string& why) {
   std::vector<std::string> notices;
   if (restarted.factors > 0) {
     notices.push_back(
-        anew_notice("low-rank factors", restarted.factors, old_replicas, replicas,
+        anew_notice("low-rank factors", restarted.factors, why,
                     "the first steps approximate gradients less well; residuals are kept"));
   }
   if (restarted.shifts > 0) {
-    notices.push_back(anew_notice("shifts of EF21", restarted.shifts, old_replicas, replicas,
+    notices.push_back(anew_notice("shifts of EF21", restarted.shifts, why,
                                   "the first averages lack what the compressor leaves out"));
   }
   return notices;

@@ -30,8 +30,11 @@ struct RestartedState {
 Result<RestartedState> restart_state(std::span<const NamedTensor> own,
                                      std::span<const NamedTensor> old);
 
-// A sentence for each kind that was set back: what, why, and what follows.
-std::vector<std::string> restart_notices(const RestartedState& restarted, int old_replicas,
-                                         int replicas);
+// The same of entries that are already as in a run that begins.
+RestartedState restarted_among(std::span<const std::string> names);
+
+// A sentence for each kind that was set back: what, why ("4 replica(s) wrote the checkpoint and 3
+// continue"), and what follows.
+std::vector<std::string> restart_notices(const RestartedState& restarted, const std::string& why);
 
 }  // namespace gradwire

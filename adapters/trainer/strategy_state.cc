@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "adapters/trainer/boxed_state.h"
 #include "base/elements.h"
 #include "compress/error_feedback/stored_residual.h"
 #include "gradwire/schedule.h"
@@ -18,10 +19,20 @@ constexpr std::string_view kReduced = "reduce/";
 constexpr std::string_view kGathered = "gather/";
 constexpr std::string_view kShard = "shard";
 constexpr std::string_view kOwed = ".error2";
+// Of the shard that a rank owns, in the order of the box's elements.
+constexpr std::string_view kOwnedKinds[] = {"error2", "shard_error", "ef21.average"};
+constexpr std::string_view kScale = ".scale";
+constexpr std::string_view kOwnResidual = ".error";
 constexpr std::string_view kAggregatorSteps = "aggregator.step";
 constexpr const char* kPositionName = "trainer/trainer.position";
 constexpr std::int64_t kPositionSteps = 2;  // of its numbers: the optimizer's steps
 constexpr std::int64_t kPositionNumbers = 3;
+
+// That share a scale, of so many int8 elements.
+std::int64_t blocks_of(std::int64_t elems) {
+  const auto block = static_cast<std::int64_t>(kResidualBlock);
+  return (elems + block - 1) / block;
+}
 
 std::string gradients_of(int replica) { return "dp-" + std::to_string(replica) + "/gradients/"; }
 std::string gathers_of(int replica) { return "dp-" + std::to_string(replica) + "/parameters/"; }
@@ -37,14 +48,16 @@ TensorPart whole_part(std::string name, const TensorView& values) {
   return {std::move(name), TensorBox::of(Shape::vector(0)), 0, ConstTensorView(values)};
 }
 
-// A residual of all elements of a parameter lies in its box.
+// What has an element for each of a parameter's lies in its box; all else fits that box alone.
 TensorPart gradient_part(const std::string& prefix, const std::string& name,
                          const TensorView& values, const ParameterTable& table) {
-  const ParameterState of = parameter_state(table, name);
-  if (of.info != nullptr && of.kind == "error" && values.elems() == of.info->shape.elems()) {
-    return {prefix + name, box_of(*of.info), 0, ConstTensorView(values)};
+  const BoxedName of = boxed_name(table, name);
+  if (of.info == nullptr) return whole_part(prefix + name, values);
+  const TensorBox box = box_of(*of.info);
+  if (has_parameter_shape(of.kind, values.dtype()) && values.elems() == box.elems()) {
+    return {prefix + name, box, 0, ConstTensorView(values)};
   }
-  return whole_part(prefix + name, values);
+  return whole_part(prefix + of.info->name + range_text(box) + "." + std::string(of.kind), values);
 }
 
 // What it is called in checkpoints: of a shard's own parameters, and of its optimizer's state.
@@ -81,6 +94,91 @@ class OldState {
     state_.memory.push_back(std::move(memory));
     state_.tensors.push_back({std::move(name), view});
     return view;
+  }
+
+  // Whether the checkpoint has the parameter, and in other boxes than the one that is here.
+  bool moved(const ParameterInfo& info) {
+    const auto known = moved_.find(&info);
+    if (known != moved_.end()) return known->second;
+    const TensorBox here = box_of(info);
+    const std::vector<TensorBox> boxes = saved_boxes(reader_.manifest(), info.name);
+    const auto same = [&](const TensorBox& box) {
+      return box == here || (box.is_whole() && here.is_whole());
+    };
+    return moved_[&info] = !boxes.empty() && std::ranges::none_of(boxes, same);
+  }
+
+  // An entry of a parameter, in the box that is here; nothing of what fits other boxes.
+  Status load_boxed(const std::string& name, const CheckpointTensor& saved, const BoxedName& of,
+                    const std::string& as) {
+    const TensorBox box = box_of(*of.info);
+    const bool shaped = of.box.empty() && has_parameter_shape(of.kind, saved.dtype);
+    if (moved(*of.info) && of.kind == kResidualState) {  // complete() joins it
+      if (has(own_, as + of.info->name + std::string(kOwnResidual))) return {};
+      return {Code::kInvalidArgument, "state '" + name + "' has no counterpart in this run"};
+    }
+    if (moved(*of.info) && !shaped) return {};
+    if (!shaped && of.box != range_text(box)) return {};
+    const bool cut = shaped && !box.is_whole();
+    GW_ASSIGN(const TensorView view, add(as + of.info->name + "." + std::string(of.kind),
+                                         cut ? box.shape() : saved.shape, saved.dtype));
+    return cut ? reader_.read(name, box, 0, view) : reader_.read(name, view);
+  }
+
+  // All tensors of the replica behind `prefix`, behind `as` from now on.
+  Status load_replica(const std::string& prefix, const std::string& as) {
+    for (auto at = saved().lower_bound(prefix); at != saved().end(); ++at) {
+      const auto& [name, tensor] = *at;
+      if (!name.starts_with(prefix)) break;
+      const BoxedName of = boxed_name(table_, std::string_view(name).substr(prefix.size()));
+      if (of.info == nullptr) {
+        GW_ASSIGN(const TensorView view,
+                  add(as + name.substr(prefix.size()), tensor.shape, tensor.dtype));
+        GW_TRY(reader_.read(name, view));
+      } else {
+        GW_TRY(load_boxed(name, tensor, of, as));
+      }
+    }
+    for (const NamedTensor& own : own_) {
+      if (!own.name.starts_with(as)) continue;
+      const BoxedName of = boxed_name(table_, std::string_view(own.name).substr(as.size()));
+      if (of.info != nullptr && moved(*of.info)) GW_TRY(complete(own, of, prefix));
+    }
+    return {};
+  }
+
+  // State of a box that no old rank had. Its residual is joined from theirs, what owners owed of
+  // the sum included; all else is as in a run that begins.
+  Status complete(const NamedTensor& own, const BoxedName& of, const std::string& prefix) {
+    if (find(own.name) != nullptr || of.kind == kResidualScales) return {};
+    if (of.kind == kResidualState) return join(own, *of.info, prefix);
+    state_.begun.push_back(own.name);
+    for (const std::string_view kind : kOwnedKinds) {
+      const bool scales = of.kind == std::string(kind) + std::string(kScale);
+      if (of.kind != kind && !scales) continue;
+      // As long as the old owner's: on other replicas it is cut anew.
+      const std::int64_t elems = box_of(*of.info).elems();
+      const std::int64_t part = piece(elems, reader_.manifest().position.mesh.dp, rank_).size();
+      const Shape shape = Shape::vector(scales ? blocks_of(part) : part);
+      GW_ASSIGN(const TensorView view, add(own.name, shape, own.tensor.dtype()));
+      std::ranges::fill(view.bytes(), std::byte{0});
+      return {};
+    }
+    GW_ASSIGN(const TensorView view, add(own.name, own.tensor.shape(), own.tensor.dtype()));
+    std::ranges::copy(own.tensor.bytes(), view.bytes().begin());
+    return {};
+  }
+
+  Status join(const NamedTensor& own, const ParameterInfo& info, const std::string& prefix) {
+    GW_ASSIGN(const std::vector<double> sum, joined_residual(reader_, prefix, info, rank_));
+    GW_ASSIGN(const TensorView values, add(own.name, own.tensor.shape(), own.tensor.dtype()));
+    TensorView scales = values;
+    if (values.dtype() == DType::kI8) {
+      const Shape blocks = Shape::vector(blocks_of(values.elems()));
+      GW_ASSIGN(scales, add(own.name + std::string(kScale), blocks, DType::kF32));
+    }
+    put_stored_values(sum, values, scales);
+    return {};
   }
 
   // All tensors behind `prefix`, behind `as` from now on.
@@ -125,7 +223,7 @@ class OldState {
   }
 
   Status load_gradients(const std::string& as) {
-    GW_TRY(load_all(gradients_of(rank_), as));
+    GW_TRY(load_replica(gradients_of(rank_), as));
     std::set<std::string> folded;
     for (const NamedTensor& entry : state_.tensors) {
       if (!entry.name.ends_with(kOwed) || has(own_, entry.name)) continue;
@@ -151,7 +249,7 @@ class OldState {
     }
     GW_TRY(load_gradients(std::string(kReduced)));
     const std::size_t before = state_.tensors.size();
-    GW_TRY(load_all(gathers_of(rank_), std::string(kGathered)));
+    GW_TRY(load_replica(gathers_of(rank_), std::string(kGathered)));
     return state_.tensors.size() == before ? begin_gathers() : Status();
   }
 
@@ -188,6 +286,7 @@ class OldState {
   const ParameterTable& table_;
   int rank_;
   std::set<std::string>& used_;
+  std::map<const ParameterInfo*, bool> moved_;
   LoadedState state_;
 };
 
@@ -225,7 +324,8 @@ std::vector<TensorPart> strategy_parts(std::span<const NamedTensor> state,
       parts.push_back(
           gradient_part(gradients_of(replica), name.substr(kReduced.size()), own.tensor, table));
     } else if (name.starts_with(kGathered)) {
-      parts.push_back(whole_part(gathers_of(replica) + name.substr(kGathered.size()), own.tensor));
+      parts.push_back(
+          gradient_part(gathers_of(replica), name.substr(kGathered.size()), own.tensor, table));
     } else if (of.info != nullptr) {
       const TensorBox box = box_of(*of.info);
       parts.push_back({shard_name(of), box, piece(box.elems(), replicas, replica).begin,

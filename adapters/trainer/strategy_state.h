@@ -4,15 +4,15 @@
 //   optimizer/NAME.KIND  the optimizer's state of a parameter, in the parameter's shape: whole, or
 //                        in owners' slices
 //   optimizer/steps      of owners' optimizers; of the trainer's own, trainer/trainer.position
-//   dp-D/gradients/X     what averaging the gradients keeps on replica D: Aggregator::state().
-//                        Residuals "NAME.error" in the parameter's box, so that other boxes of the
-//                        same replica are cut from them
+//   dp-D/gradients/X     what averaging the gradients keeps on replica D: Aggregator::state(), by
+//                        the boxes of parameters, as boxed_state.h says
 //   dp-D/parameters/X    the same of gathering the parameters
 //   rank-R/hook/X        DistributedStrategy::state() of methods that do otherwise
 //
 // What one stage wrote any other reads: shards are joined and cut, and what an owner still owes of
 // a sum (".error2"), of which sharded gradients have none, is added to its own residual, which
-// leaves the deferred mean (1/N) (sum of e_i + e2) as it is.
+// leaves the deferred mean (1/N) (sum of e_i + e2) as it is. So it is where a parameter's boxes are
+// others than the old ones: a replica's residual is joined from all of its old ranks, and cut.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +60,7 @@ std::vector<TensorPart> strategy_parts(std::span<const NamedTensor> state,
 struct LoadedState {
   std::vector<Buffer> memory;
   std::vector<NamedTensor> tensors;
+  std::vector<std::string> begun;  // of these, what is as in a run that begins: other boxes' state
 };
 
 // The state of old rank `rank` as a strategy with state `own` takes it; `used` gets the names of

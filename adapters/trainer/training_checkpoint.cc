@@ -228,9 +228,14 @@ Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<s
   for (int rank = 0; rank < old_ranks; ++rank) {
     if (own_alone && rank != communicator_.rank()) continue;
     GW_ASSIGN(LoadedState state, load_old_state(reader, own, table, rank, used));
-    if (old_ranks != communicator_.size()) {
+    if (old_ranks == communicator_.size()) {
+      notices_ = restart_notices(restarted_among(state.begun),
+                                 "they were divided otherwise when the checkpoint was written");
+    } else {
       GW_ASSIGN(const RestartedState restarted, restart_state(own, state.tensors));
-      notices_ = restart_notices(restarted, old_ranks, communicator_.size());
+      notices_ = restart_notices(restarted, format("%d replica(s) wrote the checkpoint and %d "
+                                                   "continue",
+                                                   old_ranks, communicator_.size()));
     }
     by_old_rank[static_cast<std::size_t>(rank)] = state.tensors;
     // As many ranks as there were take from others only what all have alike.

@@ -62,13 +62,21 @@ TEST(RestartedState, FactorsOfAnotherShapeAreNamed) {
               fails(Code::kInvalidArgument, "w.coder.q", "1 elements", "2 of"));
 }
 
+TEST(RestartedState, EntriesOfAParameterCountOnce) {
+  const std::vector<std::string> names{"w.coder.q", "w.coder.p",         "v.coder.q",
+                                       "w.error2",  "w.ef21.h",          "reduce/u.ef21.mean",
+                                       "w.ef21.v",  "gather/w.ef21.mean"};
+  const RestartedState restarted = restarted_among(names);
+  EXPECT_EQ(restarted.factors, 2);
+  EXPECT_EQ(restarted.shifts, 2);
+}
+
 TEST(RestartedState, NoticesSayWhatWhyAndWhatFollows) {
-  EXPECT_THAT(restart_notices({}, 4, 3), IsEmpty());
-  EXPECT_THAT(restart_notices({2, 0}, 4, 3),
-              ElementsAre(tells("low-rank factors of 2", "4 replica(s)", "3 continue",
-                                "residuals are kept")));
-  EXPECT_THAT(restart_notices({0, 5}, 4, 1),
-              ElementsAre(tells("EF21 of 5", "4 replica(s)", "1 continue", "first averages")));
+  EXPECT_THAT(restart_notices({}, "four"), IsEmpty());
+  EXPECT_THAT(restart_notices({2, 0}, "four wrote it"),
+              ElementsAre(tells("low-rank factors of 2", "four wrote it", "residuals are kept")));
+  EXPECT_THAT(restart_notices({0, 5}, "four wrote it"),
+              ElementsAre(tells("EF21 of 5", "four wrote it", "first averages")));
 }
 
 }  // namespace
