@@ -133,7 +133,6 @@ std::vector<PageColumn> page_columns_of(const Cases& cases) {
   if (any([](const CaseSummary& one) { return one.test_loss.has_value(); }))
     columns.push_back({"model", "test<br>loss", ranged(&CaseSummary::final_test_loss, "%.4f")});
   add_bytes(cases, columns);
-  add_traffic(cases, columns);
   add_times(cases, columns);
   if (any([](const CaseSummary& one) { return one.nmse.has_value(); }))
     columns.push_back(
@@ -141,6 +140,7 @@ std::vector<PageColumn> page_columns_of(const Cases& cases) {
   if (any([](const CaseSummary& one) { return one.residual.has_value(); }))
     columns.push_back({"error", "residual /<br>gradient",
                        [](const CaseSummary& one) { return measured_text(one.residual); }});
+  add_traffic(cases, columns);  // last, where a narrow page scrolls
   return columns;
 }
 
