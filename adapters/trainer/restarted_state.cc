@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/text.h"
+#include "gradwire/buffer.h"
 
 namespace gradwire {
 namespace {
@@ -23,22 +25,18 @@ std::string_view parameter_of(std::string_view name, std::span<const std::string
   return {};
 }
 
-// Old factors become those of a run that begins. Where this replica has none of them, as between
+// Old factors become those of a run that begins. Where this rank has none of them, as between
 // nodes, whose owners are others now, nobody looks at the old ones here.
-Status begin_factors(std::span<const NamedTensor> own, const NamedTensor& entry) {
+Status begin_factors(std::span<const NamedTensor> own, NamedTensor& entry, LoadedState& old) {
   const auto fresh = std::ranges::find(own, entry.name, &NamedTensor::name);
   if (fresh == own.end()) return {};
-  const bool alike = fresh->tensor.elems() == entry.tensor.elems() &&
-                     fresh->tensor.dtype() == entry.tensor.dtype();
-  if (!alike) {
-    return {Code::kInvalidArgument,
-            format("state '%s': %lld elements of %s (expected %lld of %s)", entry.name.c_str(),
-                   static_cast<long long>(entry.tensor.elems()),
-                   std::string(to_string(entry.tensor.dtype())).c_str(),
-                   static_cast<long long>(fresh->tensor.elems()),
-                   std::string(to_string(fresh->tensor.dtype())).c_str())};
+  const std::span<const std::byte> bytes = fresh->tensor.bytes();
+  if (bytes.size() != entry.tensor.bytes().size()) {  // an owner's range is another, too
+    GW_ASSIGN(Buffer memory, Buffer::allocate(bytes.size()));
+    entry.tensor = memory.tensor(fresh->tensor.shape(), fresh->tensor.dtype());
+    old.memory.push_back(std::move(memory));
   }
-  std::ranges::copy(fresh->tensor.bytes(), entry.tensor.bytes().begin());
+  std::ranges::copy(bytes, entry.tensor.bytes().begin());
   return {};
 }
 
@@ -73,12 +71,11 @@ EntryKind add_entry(std::string_view name, Restarted& restarted) {
 
 }  // namespace
 
-Result<RestartedState> restart_state(std::span<const NamedTensor> own,
-                                     std::span<const NamedTensor> old) {
+Result<RestartedState> restart_state(std::span<const NamedTensor> own, LoadedState& old) {
   Restarted restarted;
-  for (const NamedTensor& entry : old) {
+  for (NamedTensor& entry : old.tensors) {
     switch (add_entry(entry.name, restarted)) {
-      case EntryKind::kFactor: GW_TRY(begin_factors(own, entry)); break;
+      case EntryKind::kFactor: GW_TRY(begin_factors(own, entry, old)); break;
       case EntryKind::kShift: std::ranges::fill(entry.tensor.bytes(), std::byte{0}); break;
       case EntryKind::kOther: break;
     }

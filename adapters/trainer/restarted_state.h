@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/strategy_state.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 
@@ -22,13 +23,11 @@ struct RestartedState {
   int shifts = 0;
 };
 
-// In `old`, a copy of one old replica's state under the names of `own`: shifts become 0, and
-// factors those of `own`, the state of a run that begins, whose views stay valid. What gathers
-// parameters
-// ("gather/NAME...") is left alone: the others' copies of the model are made of it.
-// kInvalidArgument names factors of another shape or type.
-Result<RestartedState> restart_state(std::span<const NamedTensor> own,
-                                     std::span<const NamedTensor> old);
+// In `old`, one old replica's state under the names of `own`: shifts become 0, and factors those of
+// `own`, the state of a run that begins, whatever shape they had. What gathers parameters
+// ("gather/NAME...") is left alone: the others' copies of the model are made of it. Errors: of
+// memory.
+Result<RestartedState> restart_state(std::span<const NamedTensor> own, LoadedState& old);
 
 // The same of entries that are already as in a run that begins.
 RestartedState restarted_among(std::span<const std::string> names);

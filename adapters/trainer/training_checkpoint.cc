@@ -232,7 +232,7 @@ Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<s
       notices_ = restart_notices(restarted_among(state.begun),
                                  "they were divided otherwise when the checkpoint was written");
     } else {
-      GW_ASSIGN(const RestartedState restarted, restart_state(own, state.tensors));
+      GW_ASSIGN(const RestartedState restarted, restart_state(own, state));
       notices_ = restart_notices(restarted, format("%d replica(s) wrote the checkpoint and %d "
                                                    "continue",
                                                    old_ranks, communicator_.size()));

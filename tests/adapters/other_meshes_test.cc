@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "adapters/trainer/strategy_state.h"
+#include "compress/error_feedback/stored_residual.h"
 #include "tests/adapters/deferred_mean.h"
 #include "tests/adapters/training_runs.h"
 #include "tests/support/fails.h"
@@ -79,6 +80,79 @@ TEST(OtherMeshes, TheDeferredMeanOfOneStageAndOfTwoIsKept) {
     expect_owed_and_trained(on(1, spec), {on(4, spec), on(1, spec)});
   }
   for (const char* spec : {kTopk, kPowersgd}) expect_owed_and_trained(on(1, spec), {on(4, spec)});
+}
+
+// A residual in fewer bytes: what a checkpoint's ranks owe on average, by value.
+DeferredMean stored_mean(const std::string& folder) {
+  const CheckpointStore store(folder);
+  auto reader = CheckpointReader::open(store.path_of(10));
+  EXPECT_TRUE(reader.has_value());
+  const CheckpointManifest& manifest = reader.value().manifest();
+  DeferredMean average;
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (!name.ends_with(".error")) continue;
+    const auto read = [&](const std::string& entry, Buffer& memory) {
+      const CheckpointTensor& saved = manifest.tensors.at(entry);
+      const auto elems = static_cast<std::size_t>(saved.shape.elems());
+      memory = std::move(Buffer::allocate(elems * size_of(saved.dtype))).value();
+      const TensorView view = memory.tensor(saved.shape, saved.dtype);
+      EXPECT_TRUE(reader.value().read(entry, view).ok());
+      return view;
+    };
+    Buffer values_memory;
+    Buffer scales_memory;
+    const TensorView values = read(name, values_memory);
+    const bool codes = tensor.dtype == DType::kI8;
+    const TensorView scales = codes ? read(name + ".scale", scales_memory) : values;
+    std::vector<double>& sum = average[name.substr(name.find("gradients/"))];
+    sum.resize(static_cast<std::size_t>(values.elems()));
+    for (std::size_t i = 0; i < sum.size(); ++i) {
+      const float scale = codes ? elements<float>(ConstTensorView(scales))[i / 256] : 0;
+      const double value =
+          codes ? static_cast<double>(elements<std::int8_t>(ConstTensorView(values))[i]) *
+                      static_cast<double>(scale)
+                : stored_value(values, values, i);
+      sum[i] += value / manifest.position.mesh.dp;
+    }
+  }
+  return average;
+}
+
+// Rounded to nearest: by 2^-9 of an element (bf16), or by half a step of the largest of 256 (int8),
+// which is 127 steps.
+TEST(OtherMeshes, StoredResidualsGoOnByTheirValues) {
+  for (const auto& [storage, bound] : {std::pair("bf16", 1.0 / 512), {"int8", 1.0 / 60}}) {
+    const std::string spec = std::string(kTopk) + ",ef_storage=" + storage;
+    const TemporaryFolder first;
+    ASSERT_TRUE(all_ok(run(on(4, spec), {.save_to = first.path()})));
+    for (const int replicas : {1, 3}) {
+      SCOPED_TRACE(std::string(storage) + " on " + std::to_string(replicas));
+      const TemporaryFolder second;
+      ASSERT_TRUE(
+          all_ok(run(on(replicas, spec),
+                     {.resume_from = first.path(), .save_to = second.path(), .save_after = 0})));
+      EXPECT_LE(relative_difference(stored_mean(first.path()), stored_mean(second.path())), bound);
+    }
+  }
+}
+
+// Between nodes an owner has a range of a parameter, which is another on other ranks: its factors
+// have another shape.
+TEST(OtherMeshes, FactorsBetweenNodesStartAnewOnOtherRanges) {
+  const std::string spec = std::string(kPowersgd) + ",dense_1d=false,intra_node=none";
+  Training training = on(4, spec);
+  training.node_of = {0, 0, 1, 1};
+  const TemporaryFolder first;
+  const Outcome whole = run(training, {.save_to = first.path()});
+  ASSERT_TRUE(all_ok(whole));
+  training = on(6, spec);
+  training.node_of = {0, 0, 0, 1, 1, 1};
+  const TemporaryFolder second;
+  const Outcome resumed =
+      run(training, {.resume_from = first.path(), .save_to = second.path(), .save_after = 0});
+  ASSERT_TRUE(all_ok(resumed));
+  EXPECT_THAT(resumed.notices, ::testing::ElementsAre(::testing::HasSubstr("low-rank factors")));
+  EXPECT_NEAR(resumed.last_loss, whole.last_loss, 0.05 * whole.last_loss);
 }
 
 // The tensors of a checkpoint that end with one of `tails`, by name.
