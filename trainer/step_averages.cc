@@ -19,46 +19,49 @@ Status StepAverages::begin(Strategy& strategy, RunningStatistics& running, doubl
     apart_ = true;
     counted_ = false;
   }
-  return meets_ ? strategy.consensus().start_mean(gather(running), Scope::kData) : Status();
+  return meets_ ? start(strategy.consensus(), running) : Status();
 }
 
-Status StepAverages::end(Strategy& strategy, RunningStatistics& running, int ranks) {
+Status StepAverages::end(Strategy& strategy, RunningStatistics& running) {
   if (!meets_) return {};
   meets_ = false;
-  GW_TRY(strategy.consensus().finish_mean());
-  scatter(running, ranks);
+  Consensus& consensus = strategy.consensus();
+  GW_TRY(consensus.finish_sums());
+  arrived(consensus.ranks(Scope::kData), running);
   return {};
 }
 
-Status StepAverages::settle(Strategy& strategy, RunningStatistics& running, int ranks) {
+Status StepAverages::settle(Strategy& strategy, RunningStatistics& running) {
   if (averaged_) return {};
-  GW_TRY(strategy.consensus().mean(gather(running), Scope::kData));
-  scatter(running, ranks);
+  Consensus& consensus = strategy.consensus();
+  GW_TRY(start(consensus, running));
+  GW_TRY(consensus.finish_sums());
+  arrived(consensus.ranks(Scope::kData), running);
   return {};
 }
 
-std::span<double> StepAverages::gather(RunningStatistics& running) {
-  values_ = losses_;
+// Each replica's losses are on one of its ranks; what layers remember is on the ranks that hold
+// them.
+Status StepAverages::start(Consensus& consensus, RunningStatistics& running) {
+  values_.clear();
   if (apart_) {
     const std::span<const float> own = running.buffer_values();
-    values_.insert(values_.end(), own.begin(), own.end());
-  } else if (counted_) {
-    values_.insert(values_.end(), running.statistics().begin(), running.statistics().end());
+    values_.assign(own.begin(), own.end());
   }
-  return values_;
+  const std::span<double> rest = counted_ ? running.statistics() : std::span(values_);
+  parts_ = {ScopedValues{losses_, Scope::kWorld}, ScopedValues{rest, Scope::kData}};
+  return consensus.start_sums(std::span(parts_).first(rest.empty() ? 1 : 2));
 }
 
-void StepAverages::scatter(RunningStatistics& running, int ranks) {
-  const std::span<const double> rest = std::span(values_).subspan(losses_.size());
-  std::copy_n(values_.begin(), losses_.size(), losses_.begin());
+void StepAverages::arrived(int replicas, RunningStatistics& running) {
+  const double share = 1.0 / replicas;
+  for (double& loss : losses_) loss *= share;
   averaged_ = true;
   if (apart_) {
-    std::transform(rest.begin(), rest.end(), running.buffer_values().begin(),
-                   [](double value) { return static_cast<float>(value); });
+    std::ranges::transform(values_, running.buffer_values().begin(),
+                           [share](double sum) { return static_cast<float>(sum * share); });
     apart_ = false;
   } else if (counted_) {
-    std::transform(rest.begin(), rest.end(), running.statistics().begin(),
-                   [ranks](double mean) { return mean * ranks; });
     running.commit();
     counted_ = false;
   }

@@ -3,6 +3,7 @@
 // kept until the next such step otherwise.
 #pragma once
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -15,31 +16,33 @@ namespace gradwire {
 // From the thread that trains. The same strategy and statistics at every call.
 class StepAverages {
  public:
-  // After a step's micro-batches, whose mean loss on this rank is `loss`. Starts the average where
-  // GradientExchange::meets() says so. Statistics that its passes collected are added up too; where
-  // ranks do not meet they move this rank's running statistics alone, which become the mean over
-  // ranks when they do. skipped: they are forgotten.
+  // After a step's micro-batches, whose mean loss is `loss` on the rank of Scope::kModel that
+  // computed it, 0 on the others. Starts the average where GradientExchange::meets() says so. Sums
+  // that passes collected for running statistics are added up too; where ranks do not meet they
+  // move this rank's values alone, which become the mean over ranks when they do. skipped: they are
+  // forgotten.
   Status begin(Strategy& strategy, RunningStatistics& running, double loss, bool skipped);
   // At the step's end: waits for what begin() started.
-  Status end(Strategy& strategy, RunningStatistics& running, int ranks);
+  Status end(Strategy& strategy, RunningStatistics& running);
   // Between steps, where all ranks call it: averages what still is not.
-  Status settle(Strategy& strategy, RunningStatistics& running, int ranks);
+  Status settle(Strategy& strategy, RunningStatistics& running);
 
-  // Whether losses() are means over ranks; this rank's otherwise.
+  // Whether losses() are means over replicas; this rank's otherwise.
   bool averaged() const { return averaged_; }
   // Of the steps since the last one whose loss was averaged, oldest first; valid until begin().
   std::span<const double> losses() const { return losses_; }
 
  private:
-  std::span<double> gather(RunningStatistics& running);
-  void scatter(RunningStatistics& running, int ranks);
+  Status start(Consensus& consensus, RunningStatistics& running);
+  void arrived(int replicas, RunningStatistics& running);
 
   std::vector<double> losses_;
-  std::vector<double> values_;  // losses, then statistics or running statistics
+  std::vector<double> values_;         // running values, on their way
+  std::array<ScopedValues, 2> parts_;  // what is
   bool averaged_ = true;
   bool meets_ = false;    // in this step
   bool counted_ = false;  // there are sums of this step, which all ranks add up
-  bool apart_ = false;    // running statistics are this rank's alone
+  bool apart_ = false;    // running values are this rank's alone
 };
 
 }  // namespace gradwire

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <functional>
 #include <utility>
 
@@ -138,7 +137,7 @@ Result<double> Trainer::run(Strategy& strategy, const OnStep& on_step) {
     const bool last = position_.steps == total_steps_;
     if (last) GW_TRY(update_->settle());
     if (last || (options_.eval_every > 0 && position_.steps % options_.eval_every == 0)) {
-      GW_TRY(averages_.settle(strategy, source_->running(), options_.ranks));
+      GW_TRY(averages_.settle(strategy, source_->running()));
       report_losses(report);
       GW_ASSIGN(accuracy, evaluate(strategy));
       report.accuracy = accuracy;
@@ -220,7 +219,7 @@ Result<StepReport> Trainer::step(Strategy& strategy) {
   report.exchange_seconds += update_->exchange_seconds();
   report.compute_seconds = seconds_since(start) - report.exchange_seconds;
   const TimedSpan last(told_, TrainerSpan::Kind::kAverage, report.step);
-  GW_TRY(averages_.end(strategy, source_->running(), options_.ranks));
+  GW_TRY(averages_.end(strategy, source_->running()));
   report_losses(report);
   return report;
 }
@@ -240,13 +239,13 @@ Result<double> Trainer::evaluate(Strategy& strategy) {
   GW_ASSIGN(const ParameterStore::Gate gate, parameters_->gate(strategy.keeper()));
   GW_ASSIGN(const Judgement mine,
             source_->judge(share, longest_part(samples, options_.ranks), gate.use));
-  std::array<double, 2> means{static_cast<double>(mine.correct), mine.loss};
-  GW_TRY(strategy.consensus().mean(means, Scope::kData));
+  // Each label counts on one rank; sums of whole numbers are exact.
+  std::array<double, 2> sums{static_cast<double>(mine.correct), mine.loss};
+  GW_TRY(strategy.consensus().sum(sums, Scope::kWorld));
   const auto labels =
       static_cast<double>(std::max<std::int64_t>(samples * data_->labels_per_sample(), 1));
-  test_loss_ = means[1] * options_.ranks / labels;
-  // Counts are whole numbers: rounding undoes the mean's rounding.
-  return static_cast<double>(std::llround(means[0] * options_.ranks)) / labels;
+  test_loss_ = sums[1] / labels;
+  return sums[0] / labels;
 }
 
 }  // namespace gradwire

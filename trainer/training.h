@@ -92,8 +92,8 @@ class Trainer {
   // Told of every step's pieces, for this object's life; null: nobody is.
   void tell(const OnTrainerSpan* told);
 
-  // Share of the test set's labels (DataSet::evaluation()) that are found, 0..1. Every rank counts
-  // its part of the set and the counts are averaged, exactly. Collective: all ranks call it.
+  // Share of the test set's labels (DataSet::evaluation()) that are found, 0..1. Every replica
+  // counts its part of the set and the counts are added up, exactly. Collective: all ranks call it.
   Result<double> evaluate(Strategy& strategy);
   // The mean loss over the test set at the last evaluate().
   double test_loss() const { return test_loss_; }

@@ -21,7 +21,7 @@ Demands DataParallelStrategy::demands_of(const DataParallelOptions& options) {
 }
 
 Result<std::unique_ptr<DataParallelStrategy>> DataParallelStrategy::create(
-    Communicator& communicator, const Registry& registry, const DataParallelOptions& options,
+    MeshGroups groups, const Registry& registry, const DataParallelOptions& options,
     std::vector<NamedTensor> parameters, std::span<const NamedTensor> gradients) {
   if (parameters.size() != gradients.size()) {
     return Status(Code::kInvalidArgument,
@@ -34,8 +34,8 @@ Result<std::unique_ptr<DataParallelStrategy>> DataParallelStrategy::create(
                          static_cast<long long>(options.check_every)));
   }
   if (options.reduce_each) GW_TRY(check_no_feedback(options.aggregator.compressor));
-  GW_ASSIGN(GroupConsensus consensus, GroupConsensus::of_replicas(communicator));
-  GW_ASSIGN(auto aggregator, Aggregator::create(communicator, registry, options.aggregator));
+  GW_ASSIGN(Communicator* const replicas, groups.group(MeshScope::kDp));
+  GW_ASSIGN(auto aggregator, Aggregator::create(*replicas, registry, options.aggregator));
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const TensorView& grad = gradients[i].tensor;
     if (gradients[i].name != parameters[i].name || grad.shape() != parameters[i].tensor.shape()) {
@@ -47,16 +47,16 @@ Result<std::unique_ptr<DataParallelStrategy>> DataParallelStrategy::create(
     GW_TRY(aggregator->add(gradients[i].name, grad));
   }
   return std::unique_ptr<DataParallelStrategy>(new DataParallelStrategy(
-      communicator, std::move(consensus), options, std::move(parameters), std::move(aggregator)));
+      *replicas, std::move(groups), options, std::move(parameters), std::move(aggregator)));
 }
 
-DataParallelStrategy::DataParallelStrategy(Communicator& communicator, GroupConsensus consensus,
+DataParallelStrategy::DataParallelStrategy(Communicator& replicas, MeshGroups groups,
                                            const DataParallelOptions& options,
                                            std::vector<NamedTensor> parameters,
                                            std::unique_ptr<Aggregator> aggregator)
     : demands_(demands_of(options)),
-      replicas_(communicator, std::move(parameters), options.check_every),
-      consensus_(std::move(consensus)),
+      consensus_(std::move(groups)),
+      replicas_(replicas, std::move(parameters), options.check_every),
       aggregator_(std::move(aggregator)),
       exchange_(*aggregator_, replicas_) {}
 

@@ -11,6 +11,7 @@
 #include "adapters/trainer/averaged_gradients.h"
 #include "adapters/trainer/distributed_strategy.h"
 #include "adapters/trainer/group_consensus.h"
+#include "adapters/trainer/mesh/mesh_groups.h"
 #include "adapters/trainer/replicas.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/communicator.h"
@@ -32,10 +33,11 @@ class DataParallelStrategy final : public DistributedStrategy {
  public:
   static Demands demands_of(const DataParallelOptions& options);
   // Collective. `parameters` and `gradients` are views of the model, in order of registration,
-  // equally many and equally named; both are lent for the strategy's life, as is `communicator`,
-  // which it uses for losses and for comparing replicas (the aggregator splits its own from it).
+  // equally many and equally named; both are lent for the strategy's life, as is the groups' world.
+  // Gradients are averaged, and replicas compared, over the group of MeshScope::kDp (the aggregator
+  // splits its own communicator from that).
   static Result<std::unique_ptr<DataParallelStrategy>> create(
-      Communicator& communicator, const Registry& registry, const DataParallelOptions& options,
+      MeshGroups groups, const Registry& registry, const DataParallelOptions& options,
       std::vector<NamedTensor> parameters, std::span<const NamedTensor> gradients);
 
   Demands demands() const override { return demands_; }
@@ -43,6 +45,7 @@ class DataParallelStrategy final : public DistributedStrategy {
   ParameterKeeper& keeper() override { return keeper_; }
   Consensus& consensus() override { return consensus_; }
 
+  MeshGroups& groups() override { return consensus_.groups(); }
   Status start(ReplicaStart how) override { return replicas_.start(how); }
   // Counts a step, and compares the replicas where it is one of every check_every. The exchange
   // does so itself.
@@ -66,13 +69,13 @@ class DataParallelStrategy final : public DistributedStrategy {
   Aggregator& aggregator() { return *aggregator_; }
 
  private:
-  DataParallelStrategy(Communicator& communicator, GroupConsensus consensus,
+  DataParallelStrategy(Communicator& replicas, MeshGroups groups,
                        const DataParallelOptions& options, std::vector<NamedTensor> parameters,
                        std::unique_ptr<Aggregator> aggregator);
 
   Demands demands_;
+  GroupConsensus consensus_;  // it has the communicators of all below
   Replicas replicas_;
-  GroupConsensus consensus_;
   std::unique_ptr<Aggregator> aggregator_;
   AveragedGradients exchange_;
   ParameterKeeper keeper_;

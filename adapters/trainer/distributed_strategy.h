@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "adapters/trainer/interruption.h"
+#include "adapters/trainer/mesh/mesh_groups.h"
 #include "adapters/trainer/traffic_bytes.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/status.h"
@@ -29,6 +30,8 @@ struct GradientPart {
 
 class DistributedStrategy : public Strategy {
  public:
+  // The ranks that it works with, as the scopes of consensus() name them.
+  virtual MeshGroups& groups() = 0;
   // Collective, once, before the first step.
   virtual Status start(ReplicaStart how) = 0;
   // Collective: compares all parameters now.

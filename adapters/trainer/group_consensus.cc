@@ -1,5 +1,8 @@
 #include "adapters/trainer/group_consensus.h"
 
+#include <algorithm>
+#include <cstddef>
+
 #include "base/check.h"
 #include "base/elements.h"
 #include "base/mesh.h"
@@ -20,17 +23,12 @@ MeshScope mesh_scope(Scope scope) {
   return MeshScope::kWorld;
 }
 
-Result<Work> fold(Communicator& group, std::span<double> values, ReduceOp op) {
-  return group.all_reduce(view_of(values), op,
+Result<Work> sum_over(Communicator& group, std::span<double> values) {
+  return group.all_reduce(view_of(values), ReduceOp::kSum,
                           {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}});
 }
 
 }  // namespace
-
-Result<GroupConsensus> GroupConsensus::of_replicas(Communicator& world) {
-  GW_ASSIGN(MeshGroups groups, MeshGroups::create(world, {.pp = 1, .dp = world.size(), .tp = 1}));
-  return GroupConsensus(std::move(groups));
-}
 
 int GroupConsensus::ranks(Scope scope) const {
   return static_cast<int>(group_ranks(groups_.sizes(), mesh_scope(scope),
@@ -39,20 +37,20 @@ int GroupConsensus::ranks(Scope scope) const {
 }
 
 Status GroupConsensus::mean(std::span<double> values, Scope scope) {
-  if (values.empty()) return {};
-  GW_ASSIGN(Communicator* const group, groups_.group(mesh_scope(scope)));
-  WithWord sent(values, word_for(scope));
-  GW_ASSIGN(Work work, fold(*group, sent.all(), ReduceOp::kMean));
-  GW_TRY(work.wait());
-  sent.arrived(group->size());
+  GW_TRY(sum(values, scope));
+  const double share = 1.0 / ranks(scope);
+  for (double& value : values) value *= share;
   return {};
 }
 
 Status GroupConsensus::sum(std::span<double> values, Scope scope) {
   if (values.empty()) return {};
   GW_ASSIGN(Communicator* const group, groups_.group(mesh_scope(scope)));
-  GW_ASSIGN(Work work, fold(*group, values, ReduceOp::kSum));
-  return work.wait();
+  WithWord sent(values, word_for(*group));
+  GW_ASSIGN(Work work, sum_over(*group, sent.all()));
+  GW_TRY(work.wait());
+  sent.arrived();
+  return {};
 }
 
 Result<bool> GroupConsensus::any(bool mine, Scope scope) {
@@ -63,23 +61,53 @@ Result<bool> GroupConsensus::any(bool mine, Scope scope) {
   return most > 0;
 }
 
-Status GroupConsensus::start_mean(std::span<double> values, Scope scope) {
-  GW_CHECK(!mean_);
-  if (values.empty()) return {};
-  GW_ASSIGN(Communicator* const group, groups_.group(mesh_scope(scope)));
-  sent_.emplace(values, word_for(scope));
-  mean_ranks_ = group->size();
-  GW_ASSIGN(Work work, fold(*group, sent_->all(), ReduceOp::kMean));
-  mean_.emplace(std::move(work));
+GroupConsensus::Message& GroupConsensus::message_to(Communicator& group) {
+  const auto known = std::ranges::find(under_way_, &group, &Message::group);
+  if (known != under_way_.end()) return *known;
+  Message& made = under_way_.emplace_back();
+  made.group = &group;
+  return made;
+}
+
+Status GroupConsensus::start(Message& message) {
+  if (const Interruption* const told = word_for(*message.group); told != nullptr) {
+    message.values.push_back(told->word());
+  }
+  GW_ASSIGN(Work work, sum_over(*message.group, message.values));
+  message.work.emplace(std::move(work));
   return {};
 }
 
-Status GroupConsensus::finish_mean() {
-  if (!mean_) return {};
-  const Status status = mean_->wait();
-  mean_.reset();
-  if (status.ok()) sent_->arrived(mean_ranks_);
-  return status;
+Status GroupConsensus::start_sums(std::span<const ScopedValues> sums) {
+  GW_CHECK(under_way_.empty());
+  for (const ScopedValues& one : sums) {
+    if (one.values.empty()) continue;
+    GW_ASSIGN(Communicator* const group, groups_.group(mesh_scope(one.scope)));
+    Message& message = message_to(*group);
+    message.parts.push_back(one.values);
+    message.values.insert(message.values.end(), one.values.begin(), one.values.end());
+  }
+  for (Message& message : under_way_) GW_TRY(start(message));
+  return {};
+}
+
+Status GroupConsensus::finish_sums() {
+  std::vector<Message> all = std::exchange(under_way_, {});
+  Status first;
+  for (Message& message : all) {
+    const Status status = message.work ? message.work->wait() : Status();
+    if (first.ok()) first = status;
+  }
+  GW_TRY(first);
+  for (const Message& message : all) {
+    auto from = message.values.begin();
+    for (const std::span<double> part : message.parts) {
+      std::copy_n(from, part.size(), part.begin());
+      from += static_cast<std::ptrdiff_t>(part.size());
+    }
+    if (from != message.values.end()) word_for(*message.group)->hear(*from);
+  }
+  return {};
 }
 
 }  // namespace gradwire

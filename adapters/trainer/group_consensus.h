@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "adapters/trainer/interruption.h"
 #include "adapters/trainer/mesh/mesh_groups.h"
@@ -13,36 +14,42 @@
 
 namespace gradwire {
 
-// Means are left folds in rank order, in double, then one multiplication by 1/size.
+// Sums are left folds in rank order, in double; a mean is one multiplication by 1/size more.
 class GroupConsensus final : public Consensus {
  public:
   // Scopes are groups of the mesh; those that were never asked for are not made.
   explicit GroupConsensus(MeshGroups groups) : groups_(std::move(groups)) {}
-  // Of ranks that each hold the whole model: Scope::kData is all of them. Lent for the object's
-  // life.
-  static Result<GroupConsensus> of_replicas(Communicator& world);
 
-  // Means over the whole world carry word of it from now on, on all ranks; borrowed.
+  // Sums and means over the whole world carry word of it from now on, on all ranks; borrowed.
   void heed(Interruption* interruption) { interruption_ = interruption; }
+  // Whose ranks the scopes are.
+  MeshGroups& groups() { return groups_; }
 
   int ranks(Scope scope) const override;
   Status mean(std::span<double> values, Scope scope) override;
   Status sum(std::span<double> values, Scope scope) override;
   Result<bool> any(bool mine, Scope scope) override;
-  Status start_mean(std::span<double> values, Scope scope) override;
-  Status finish_mean() override;
+  Status start_sums(std::span<const ScopedValues> sums) override;
+  Status finish_sums() override;
 
  private:
-  // Carried by means that all ranks make at the same time.
-  Interruption* word_for(Scope scope) const {
-    return ranks(scope) == groups_.sizes().ranks() ? interruption_ : nullptr;
+  // Sums over one group that travel together, and where they go when they are there.
+  struct Message {
+    Communicator* group = nullptr;
+    std::vector<std::span<double>> parts;
+    std::vector<double> values;
+    std::optional<Work> work;
+  };
+  // To a sum that all ranks make at the same time.
+  Interruption* word_for(const Communicator& group) const {
+    return group.size() == groups_.sizes().ranks() ? interruption_ : nullptr;
   }
+  Message& message_to(Communicator& group);
+  Status start(Message& message);
 
   MeshGroups groups_;
   Interruption* interruption_ = nullptr;
-  std::optional<WithWord> sent_;  // by the mean that is under way
-  std::optional<Work> mean_;
-  int mean_ranks_ = 1;
+  std::vector<Message> under_way_;
 };
 
 }  // namespace gradwire

@@ -1,7 +1,6 @@
 #include "adapters/trainer/interruption.h"
 
 #include <algorithm>
-#include <cmath>
 #include <csignal>
 
 #include "base/text.h"
@@ -20,8 +19,7 @@ double Interruption::word() const {
   return signal == 0 ? 0 : signal == SIGINT ? 1 : kOther;
 }
 
-void Interruption::hear(double mean, int ranks) {
-  const double sum = std::round(mean * ranks);
+void Interruption::hear(double sum) {
   if (sum > 0) hear(sum >= kOther ? SIGTERM : SIGINT);
 }
 
@@ -43,10 +41,10 @@ WithWord::WithWord(std::span<double> values, Interruption* interruption)
   all_.push_back(interruption->word());
 }
 
-void WithWord::arrived(int ranks) {
+void WithWord::arrived() {
   if (interruption_ == nullptr) return;
   std::copy_n(all_.begin(), values_.size(), values_.begin());
-  interruption_->hear(all_.back(), ranks);
+  interruption_->hear(all_.back());
 }
 
 }  // namespace gradwire

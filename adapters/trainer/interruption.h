@@ -1,5 +1,5 @@
 // An early end of a training, which one rank is asked for and all make together: each gives a word
-// to means that they make anyway, all read the same answer, save after the step that they are at,
+// to sums that they make anyway, all read the same answer, save after the step that they are at,
 // and end.
 #pragma once
 
@@ -34,9 +34,9 @@ class Interruption {
   void listen() { request_.listen(); }
   // The signal that this rank was asked by, 0: none.
   int asked() const { return request_.signal(); }
-  // What this rank adds to a mean over `ranks` ranks, and what it reads from it.
+  // What this rank adds to a sum over all ranks, and what it reads from it.
   double word() const;
-  void hear(double mean, int ranks);
+  void hear(double sum);
   // The same from a message of another rank, and of what this one decided for all.
   void hear(int signal);
   // The signal that all ranks end by, at the end of this step or of the next after which they can;
@@ -56,15 +56,15 @@ class Interruption {
   std::atomic<std::int64_t> saved_ = -1;
 };
 
-// Values on their way into a mean over all ranks, with this rank's word behind them. Without an
+// Values on their way into a sum over all ranks, with this rank's word behind them. Without an
 // interruption, which all ranks have or none, they are the values alone.
 class WithWord {
  public:
   // Both are borrowed for its life.
   WithWord(std::span<double> values, Interruption* interruption);
   std::span<double> all() { return interruption_ == nullptr ? values_ : std::span(all_); }
-  // all() has become the mean over so many ranks: so have the values.
-  void arrived(int ranks);
+  // all() has become the sum over all ranks: so have the values.
+  void arrived();
 
  private:
   std::span<double> values_;

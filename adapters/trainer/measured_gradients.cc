@@ -177,14 +177,14 @@ Result<double> MeasuredGradients::squared_difference() {
     }
   }
   if (!strategy_.average_part(0)) return difference;
-  GW_TRY(strategy_.consensus().mean({&difference, 1}, Scope::kData));
-  return difference * communicator_.size();
+  GW_TRY(strategy_.consensus().sum({&difference, 1}, Scope::kData));
+  return difference;
 }
 
 Status MeasuredGradients::measure(const Stream& stream) {
   const auto start = Clock::now();
   if (averages_) GW_TRY(fetch_averages(stream));
-  GW_TRY(strategy_.consensus().finish_mean());  // else its bytes would count as the measurement's
+  GW_TRY(strategy_.consensus().finish_sums());  // else its bytes would count as the measurement's
   const std::uint64_t sent = communicator_.transport_stats().bytes_sent;
   GW_ASSIGN(Work work, communicator_.all_reduce(
                            view_of(floats_of(exact_)), ReduceOp::kMean,

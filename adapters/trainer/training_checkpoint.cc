@@ -143,7 +143,6 @@ ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& mani
 
 Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
   const int rank = communicator_.rank();
-  const BatchShares shares{communicator_.size(), options_.accumulate};
   const ParameterTable table = trainer_.memory().table;
   std::vector<TensorPart> mine;
   GW_ASSIGN(auto sharded, strategy_.keeper().own_parameters());
@@ -161,14 +160,12 @@ Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
   }
   for (const NamedTensor& own : trainer_.state()) {
     if (const auto worker = worker_entry(own.name)) {
-      mine.push_back(
-          part_of(worker_name(shares.number(rank, worker->micro), worker->name), own.tensor));
+      mine.push_back(part_of(worker_name(worker_number(worker->micro), worker->name), own.tensor));
     } else if (rank == 0) {
       mine.push_back(trainer_part(table, own));
     }
   }
-  std::vector<TensorPart> kept =
-      strategy_parts(strategy_.state(), table, rank, communicator_.size());
+  std::vector<TensorPart> kept = strategy_parts(strategy_.state(), table, place().dp, mesh().dp);
   std::move(kept.begin(), kept.end(), std::back_inserter(mine));
   return mine;
 }
@@ -183,7 +180,7 @@ Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
   position.step = trainer_.steps_done();
   position.consumed_samples = position.step * options_.batch;
   position.seed = options_.seed;
-  position.mesh.dp = communicator_.size();
+  position.mesh = mesh();
   position.learning_rate = learning_rate;
   position.loss_scale = loss_scale;
   GW_ASSIGN(const std::vector<TensorPart> mine, parts());
@@ -193,11 +190,9 @@ Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
 // Momenta follow their worker where all workers are still there, else all have their average.
 Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
                                           const NamedTensor& own) const {
-  const BatchShares shares{communicator_.size(), options_.accumulate};
   const int old_workers = workers_in(reader.manifest(), own.name);
-  if (old_workers == shares.micro_batches() || old_workers == 0) {
-    const int worker = shares.number(communicator_.rank(), micro);
-    return reader.read(worker_name(worker, own.name), own.tensor);
+  if (old_workers == shares().micro_batches() || old_workers == 0) {
+    return reader.read(worker_name(worker_number(micro), own.name), own.tensor);
   }
   GW_ASSIGN(const Buffer memory, Buffer::allocate(own.tensor.bytes().size()));
   const TensorView one = memory.tensor(own.tensor.shape(), own.tensor.dtype());
@@ -220,13 +215,13 @@ Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<s
   const bool levels = std::any_of(tensors.begin(), tensors.end(), [](const auto& entry) {
     return entry.first.find(".outer.") != std::string::npos;
   });
-  const bool own_alone = old_ranks == communicator_.size() && !levels;
+  const bool own_alone = old_ranks == mesh().dp && !levels;
   const std::vector<NamedTensor> own = strategy_.state();
   const ParameterTable table = trainer_.memory().table;
   std::vector<LoadedState> states;
   std::vector<std::vector<NamedTensor>> by_old_rank(static_cast<std::size_t>(old_ranks));
   for (int rank = 0; rank < old_ranks; ++rank) {
-    if (own_alone && rank != communicator_.rank()) continue;
+    if (own_alone && rank != place().dp) continue;
     GW_ASSIGN(LoadedState state, load_old_state(reader, own, table, rank, used));
     if (old_ranks == communicator_.size()) {
       notices_ = restart_notices(restarted_among(state.begun),

@@ -19,6 +19,7 @@
 
 #include "adapters/trainer/checkpoints.h"
 #include "adapters/trainer/distributed_strategy.h"
+#include "base/mesh.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "trainer/lr_schedule.h"
@@ -96,6 +97,11 @@ class TrainingCheckpoint {
   Status restore_worker(CheckpointReader& reader, int micro, const NamedTensor& own) const;
   Status restore_trainer(CheckpointReader& reader, std::set<std::string>& used);
   Status restore_strategy(CheckpointReader& reader, std::set<std::string>& used);
+  // This run's mesh, and this rank's place on it.
+  const MeshSizes& mesh() const { return strategy_.groups().sizes(); }
+  MeshCoordinates place() const { return strategy_.groups().coordinates(); }
+  BatchShares shares() const { return {mesh().dp, options_.accumulate}; }
+  int worker_number(int micro) const { return shares().number(place().dp, micro); }
 
   Communicator& communicator_;
   Trainer& trainer_;

@@ -92,11 +92,10 @@ Result<Problem> load_problem(const TrainOptions& options, const std::string& env
 }
 
 RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
-                 MeshGroups groups, RunReport* report, Trainer trainer)
+                 RunReport* report, Trainer trainer)
     : options_(options),
       problem_(problem),
       communicator_(communicator),
-      groups_(std::move(groups)),
       report_(report),
       trainer_(std::move(trainer)) {}
 
@@ -111,20 +110,20 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   GW_ASSIGN(const Demands demands, strategy_demands(options));
   auto trainer = Trainer::create(problem.model, problem.data, training, demands);
   if (!trainer.has_value()) return trainer.error().with_context("train");
-  std::unique_ptr<RankRun> run(new RankRun(options, problem, communicator, std::move(groups),
-                                           report, std::move(trainer).value()));
+  std::unique_ptr<RankRun> run(
+      new RankRun(options, problem, communicator, report, std::move(trainer).value()));
   // The views stay valid: the trainer does not move any more.
   if (!options.trace.empty()) {
     run->trace_ = std::make_unique<RankTrace>(0, options.trace_steps);
     run->trainer_.tell(run->trace_->of_trainer());
   }
-  GW_ASSIGN(Communicator* const replicas, run->groups_.group(MeshScope::kDp));
   GW_ASSIGN(run->strategy_,
-            make_strategy(options, problem, *replicas, run->trainer_, run->trace_.get()));
+            make_strategy(options, problem, std::move(groups), run->trainer_, run->trace_.get()));
   run->interruption_ = interruption;
   run->strategy_->heed(interruption);
   if (options.measure_every > 0) {
     // With an account of its own: what is measured is no part of what --memory counts.
+    GW_ASSIGN(Communicator* const replicas, run->strategy_->groups().group(MeshScope::kDp));
     GW_ASSIGN(run->measured_,
               MeasuredGradients::create(*run->strategy_, *replicas, options.measure_every,
                                         run->trainer_.gradients(),
@@ -322,8 +321,9 @@ RunFacts RankRun::facts() const {
 Status RankRun::finish(double accuracy) {
   std::optional<MemoryTable> memory;
   if (options_.memory) {
+    const MeshGroups& groups = strategy_->groups();
     GW_ASSIGN(const RunMemory planned,
-              planned_memory(options_, problem_, groups_.coordinates().dp, groups_.sizes().dp));
+              planned_memory(options_, problem_, groups.coordinates().dp, groups.sizes().dp));
     memory = memory_table(planned, trainer_.places());
   }
   GW_TRY(strategy_->keeper().gather());

@@ -10,7 +10,6 @@
 
 #include "adapters/trainer/distributed_strategy.h"
 #include "adapters/trainer/measured_gradients.h"
-#include "adapters/trainer/mesh/mesh_groups.h"
 #include "apps/train/report.h"
 #include "apps/train/run_checkpoints.h"
 #include "apps/train/trace_file.h"
@@ -56,7 +55,7 @@ class RankRun {
 
  private:
   RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
-          MeshGroups groups, RunReport* report, Trainer trainer);
+          RunReport* report, Trainer trainer);
   Status start();
   Status on_step(const StepReport& step);
   Status start_checkpoints();
@@ -75,7 +74,6 @@ class RankRun {
   const TrainOptions& options_;
   const Problem& problem_;
   Communicator& communicator_;  // of all ranks
-  MeshGroups groups_;           // of it, and before all that uses them
   RunReport* report_;
   Interruption* interruption_ = nullptr;
   Trainer trainer_;

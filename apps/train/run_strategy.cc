@@ -38,26 +38,26 @@ Result<Demands> strategy_demands(const TrainOptions& o) {
 
 Result<std::unique_ptr<DistributedStrategy>> make_strategy(const TrainOptions& o,
                                                            const Problem& problem,
-                                                           Communicator& communicator,
-                                                           Trainer& trainer, RankTrace* trace) {
+                                                           MeshGroups groups, Trainer& trainer,
+                                                           RankTrace* trace) {
   const Registry registry = Registry::builtin();
   const std::vector<NamedTensor> gradients = trainer.gradients();
   GW_ASSIGN(OptimizerChoice choice, parse_optimizer(o.optimizer));
   if (o.zero > 0) {
     GW_ASSIGN(const ShardedOptions options, sharded_options(o, choice.optimizer, trace));
     GW_ASSIGN(auto made,
-              ShardedStrategy::create(communicator, registry, options, trainer.memory()));
+              ShardedStrategy::create(std::move(groups), registry, options, trainer.memory()));
     return std::unique_ptr<DistributedStrategy>(std::move(made));
   }
   if (!choice.method) {
     GW_ASSIGN(auto made,
-              DataParallelStrategy::create(communicator, registry, parallel_options(o, trace),
+              DataParallelStrategy::create(std::move(groups), registry, parallel_options(o, trace),
                                            trainer.parameters(), gradients));
     return std::unique_ptr<DistributedStrategy>(std::move(made));
   }
   MethodOptions options = method_options(o, std::move(*choice.method), trace);
   options.memory = trainer.places().device;
-  GW_ASSIGN(auto made, make_method(communicator, registry, options, problem.model.parameters(),
+  GW_ASSIGN(auto made, make_method(std::move(groups), registry, options, problem.model.parameters(),
                                    trainer.parameters(), gradients));
   return std::unique_ptr<DistributedStrategy>(std::move(made));
 }

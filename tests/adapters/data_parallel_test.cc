@@ -58,9 +58,9 @@ std::vector<RankRun> many_ranks(TrainingOptions options, const DataParallelOptio
     GW_ASSIGN(Trainer trainer,
               Trainer::create(mlp(), digits(), own, DataParallelStrategy::demands_of(parallel)));
     const auto gradients = trainer.gradients();
-    GW_ASSIGN(auto strategy,
-              DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
-                                           trainer.parameters(), gradients));
+    GW_ASSIGN(auto strategy, DataParallelStrategy::create(MeshGroups::of_replicas(*communicator),
+                                                          Registry::builtin(), parallel,
+                                                          trainer.parameters(), gradients));
     GW_TRY(before(*strategy, trainer, own.rank));
     const auto accuracy = trainer.run(*strategy, [](const StepReport&) { return Status(); });
     runs[static_cast<std::size_t>(own.rank)].params = flat(trainer.parameters());

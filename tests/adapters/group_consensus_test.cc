@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <csignal>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -36,11 +38,12 @@ std::vector<Heard> hear(Scope scope) {
     GroupConsensus consensus(std::move(groups));
     heard.ranks = consensus.ranks(scope);
     heard.sum = heard.mean = heard.started = rank;
-    GW_TRY(consensus.start_mean({&heard.started, 1}, scope));
+    const ScopedValues started{{&heard.started, 1}, scope};
+    GW_TRY(consensus.start_sums({&started, 1}));
     GW_TRY(consensus.sum({&heard.sum, 1}, scope));
     GW_TRY(consensus.mean({&heard.mean, 1}, scope));
-    GW_TRY(consensus.finish_mean());
-    GW_TRY(consensus.finish_mean());  // nothing was started
+    GW_TRY(consensus.finish_sums());
+    GW_TRY(consensus.finish_sums());  // nothing was started
     GW_ASSIGN(heard.five, consensus.any(rank == 5, scope));
     return {};
   });
@@ -62,7 +65,7 @@ void expect_groups(Scope scope, const std::vector<std::vector<int>>& groups) {
       EXPECT_EQ(heard.ranks, static_cast<int>(group.size())) << rank;
       EXPECT_EQ(heard.sum, sum) << rank;
       EXPECT_EQ(heard.mean, sum / static_cast<double>(group.size())) << rank;
-      EXPECT_EQ(heard.started, heard.mean) << rank;
+      EXPECT_EQ(heard.started, sum) << rank;
       EXPECT_EQ(heard.five, five) << rank;
     }
   }
@@ -73,13 +76,86 @@ TEST(GroupConsensus, IsOfTheRanksThatTheScopeNames) {
   expect_groups(Scope::kTensor, {{0, 1}, {2, 3}, {4, 5}, {6, 7}});
   expect_groups(Scope::kPipeline, {{0, 4}, {1, 5}, {2, 6}, {3, 7}});
   expect_groups(Scope::kModel, {{0, 1, 4, 5}, {2, 3, 6, 7}});
+  expect_groups(Scope::kEmbedding, {{0, 4}, {1, 5}, {2, 6}, {3, 7}});
+  expect_groups(Scope::kReplica, {{0, 4}, {1, 5}, {2, 6}, {3, 7}});
   expect_groups(Scope::kWorld, {{0, 1, 2, 3, 4, 5, 6, 7}});
+}
+
+// Sums over three scopes at once: each over its own ranks, and those of the same ranks, here the
+// two of [pp = 2], are one message.
+TEST(GroupConsensus, SumsOfTheSameRanksTravelTogether) {
+  const auto statuses = on_ranks(8, [](std::unique_ptr<Communicator>& communicator) -> Status {
+    const int rank = communicator->rank();
+    GW_ASSIGN(MeshGroups groups, MeshGroups::create(*communicator, kMesh));
+    GroupConsensus consensus(std::move(groups));
+    for (const Scope scope : {Scope::kWorld, Scope::kPipeline, Scope::kData}) {
+      double none = 0;
+      GW_TRY(consensus.sum({&none, 1}, scope));  // makes the group
+    }
+    const std::uint64_t before = communicator->transport_stats().messages_sent;
+    double alone = rank;
+    GW_TRY(consensus.sum({&alone, 1}, Scope::kPipeline));
+    const std::uint64_t one = communicator->transport_stats().messages_sent - before;
+    std::array<double, 2> pipeline{1.0 * rank, 10.0 * rank};
+    double embedding = 100.0 * rank;
+    const std::array<ScopedValues, 2> same{ScopedValues{pipeline, Scope::kPipeline},
+                                           ScopedValues{{&embedding, 1}, Scope::kEmbedding}};
+    GW_TRY(consensus.start_sums(same));
+    GW_TRY(consensus.finish_sums());
+    EXPECT_EQ(communicator->transport_stats().messages_sent - before, 2 * one);
+    const double both = rank % 4 + (rank % 4 + 4);  // this rank and the one four away
+    EXPECT_EQ(pipeline[0], both);
+    EXPECT_EQ(pipeline[1], 10 * both);
+    EXPECT_EQ(embedding, 100 * both);
+    double world = rank;
+    double data = rank;
+    const std::array<ScopedValues, 3> others{ScopedValues{{&world, 1}, Scope::kWorld},
+                                             ScopedValues{{&data, 1}, Scope::kData},
+                                             ScopedValues{{}, Scope::kModel}};
+    GW_TRY(consensus.start_sums(others));
+    GW_TRY(consensus.finish_sums());
+    EXPECT_EQ(world, 28);
+    EXPECT_EQ(data, rank % 4 < 2 ? 2 * rank + 2 : 2 * rank - 2);  // [dp = 2] is two away
+    return {};
+  });
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
+}
+
+// One rank of eight is asked to end; all hear of it with the next sum over the world, and with none
+// over fewer ranks.
+TEST(GroupConsensus, WordOfAnInterruptionTravelsWithSumsOverTheWorld) {
+  struct Asked final : EndRequest {
+    explicit Asked(int asked) : by(asked) {}
+    int signal() const override { return by; }
+    void listen() override {}
+    void met() override {}
+    int by;
+  };
+  const auto statuses = on_ranks(8, [](std::unique_ptr<Communicator>& communicator) -> Status {
+    Asked request(communicator->rank() == 3 ? SIGTERM : 0);
+    Interruption interruption(request);
+    GW_ASSIGN(MeshGroups groups, MeshGroups::create(*communicator, kMesh));
+    GroupConsensus consensus(std::move(groups));
+    consensus.heed(&interruption);
+    double value = 1;
+    GW_TRY(consensus.sum({&value, 1}, Scope::kModel));
+    EXPECT_EQ(value, 4);
+    EXPECT_EQ(interruption.agreed(), 0);
+    value = 1;
+    const ScopedValues world{{&value, 1}, Scope::kWorld};
+    GW_TRY(consensus.start_sums({&world, 1}));
+    GW_TRY(consensus.finish_sums());
+    EXPECT_EQ(value, 8);
+    EXPECT_EQ(interruption.agreed(), SIGTERM);
+    return {};
+  });
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
 }
 
 // Ranks that each hold the whole model: one that holds the rest of it is nobody else.
 TEST(GroupConsensus, OfReplicasIsTheWorldOrARankAlone) {
   const auto statuses = on_ranks(3, [](std::unique_ptr<Communicator>& communicator) -> Status {
-    GW_ASSIGN(GroupConsensus consensus, GroupConsensus::of_replicas(*communicator));
+    GroupConsensus consensus(MeshGroups::of_replicas(*communicator));
     EXPECT_EQ(consensus.ranks(Scope::kData), 3);
     EXPECT_EQ(consensus.ranks(Scope::kModel), 1);
     const double mine = communicator->rank() + 1;

@@ -33,8 +33,9 @@ Result<std::optional<GradientErrors>> one_step(const std::string& compressor, co
     const std::vector<NamedTensor> gradients{{"p", view_of(std::span<float>(gradient))}};
     DataParallelOptions options;
     options.aggregator.compressor = compressor;
-    GW_ASSIGN(auto strategy, DataParallelStrategy::create(*communicator, Registry::builtin(),
-                                                          options, parameters, gradients));
+    GW_ASSIGN(auto strategy,
+              DataParallelStrategy::create(MeshGroups::of_replicas(*communicator),
+                                           Registry::builtin(), options, parameters, gradients));
     GW_ASSIGN(const auto measured,
               MeasuredGradients::create(*strategy, *communicator, 1, gradients));
     GW_TRY(measured->before_step(0.1));
@@ -109,12 +110,12 @@ Status measure_rank(Communicator& communicator, int stage, std::int64_t every, M
   if (stage == 0) {
     // Encoded once, as for a reduce-scatter.
     sharded.parallel.aggregator.compressor += ",combine=gather";
-    GW_ASSIGN(strategy,
-              DataParallelStrategy::create(communicator, Registry::builtin(), sharded.parallel,
-                                           trainer.parameters(), gradients));
+    GW_ASSIGN(strategy, DataParallelStrategy::create(MeshGroups::of_replicas(communicator),
+                                                     Registry::builtin(), sharded.parallel,
+                                                     trainer.parameters(), gradients));
   } else {
-    GW_ASSIGN(strategy, ShardedStrategy::create(communicator, Registry::builtin(), sharded,
-                                                trainer.memory()));
+    GW_ASSIGN(strategy, ShardedStrategy::create(MeshGroups::of_replicas(communicator),
+                                                Registry::builtin(), sharded, trainer.memory()));
   }
   GW_TRY(strategy->start(ReplicaStart::kCompare));
   GW_ASSIGN(const auto measured,
@@ -174,6 +175,7 @@ TEST(MeasuredGradients, ErrorsOfShardsByHand) {
       GradientExchange& exchange() override { return nothing; }
       ParameterKeeper& keeper() override { return of.keeper(); }
       Consensus& consensus() override { return of.consensus(); }
+      MeshGroups& groups() override { return of.groups(); }
       Status start(ReplicaStart) override { return {}; }
       Status check_replicas(const std::string&) override { return {}; }
       void heed(Interruption* /*interruption*/) override {}
@@ -198,8 +200,9 @@ TEST(MeasuredGradients, ErrorsOfShardsByHand) {
     Four gradient = rank == 0 ? Four{4, 1, 0, 0} : Four{0, 2, -6, 0};
     const std::vector<NamedTensor> parameters{{"p", view_of(std::span<float>(parameter))}};
     const std::vector<NamedTensor> gradients{{"p", view_of(std::span<float>(gradient))}};
-    GW_ASSIGN(auto exact, DataParallelStrategy::create(*communicator, Registry::builtin(), {},
-                                                       parameters, gradients));
+    GW_ASSIGN(auto exact,
+              DataParallelStrategy::create(MeshGroups::of_replicas(*communicator),
+                                           Registry::builtin(), {}, parameters, gradients));
     const Four mean{2, 1, -3, 2};  // off by 0.5 on rank 0's half, by 2 on rank 1's
     Halves strategy(*exact, mean, rank);
     GW_ASSIGN(const auto measured,
@@ -224,8 +227,9 @@ TEST(MeasuredGradients, AreNotOfMethodsThatSendSomethingElse) {
     Four parameter{};
     Four gradient{};
     const auto gradients = named_tensors(table, gradient);
-    GW_ASSIGN(const auto method, make_method(*communicator, Registry::builtin(), {}, table,
-                                             named_tensors(table, parameter), gradients));
+    GW_ASSIGN(const auto method,
+              make_method(MeshGroups::of_replicas(*communicator), Registry::builtin(), {}, table,
+                          named_tensors(table, parameter), gradients));
     return MeasuredGradients::create(*method, *communicator, 1, gradients).error();
   });
   for (const Status& status : statuses) EXPECT_EQ(status.code(), Code::kUnsupported);
@@ -253,9 +257,9 @@ TEST(MeasuredGradients, TrainingComputesTheSameBits) {
           MeasuredGradients::demands_of(DataParallelStrategy::demands_of(parallel));
       GW_ASSIGN(Trainer trainer, Trainer::create(model.value(), data.value(), own, demands));
       const auto gradients = trainer.gradients();
-      GW_ASSIGN(auto strategy,
-                DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
-                                             trainer.parameters(), gradients));
+      GW_ASSIGN(auto strategy, DataParallelStrategy::create(MeshGroups::of_replicas(*communicator),
+                                                            Registry::builtin(), parallel,
+                                                            trainer.parameters(), gradients));
       GW_ASSIGN(const auto measured,
                 MeasuredGradients::create(*strategy, *communicator, every, gradients));
       GW_ASSIGN(const double accuracy, trainer.run(*measured, [&](const StepReport&) {

@@ -79,8 +79,9 @@ class Rank {
     own->rank_ = communicator.rank();
     for (std::size_t e = 0; e < kElems; ++e) own->x[e] = start_value(e);
     const auto gradients = named_tensors(own->table_, own->g);
-    GW_ASSIGN(own->method, make_method(communicator, Registry::builtin(), options, own->table_,
-                                       named_tensors(own->table_, own->x), gradients));
+    GW_ASSIGN(own->method,
+              make_method(MeshGroups::of_replicas(communicator), Registry::builtin(), options,
+                          own->table_, named_tensors(own->table_, own->x), gradients));
     return own;
   }
   Status step(int number) {

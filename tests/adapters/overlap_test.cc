@@ -58,8 +58,8 @@ class Rank {
       tensors.push_back({std::to_string(memory_.size()), view_of(std::span(memory_.back()))});
     }
     gradients_ = tensors;
-    auto made = DataParallelStrategy::create(communicator, Registry::builtin(), parallel, tensors,
-                                             gradients_);
+    auto made = DataParallelStrategy::create(MeshGroups::of_replicas(communicator),
+                                             Registry::builtin(), parallel, tensors, gradients_);
     EXPECT_TRUE(made.has_value()) << made.error().message();
     strategy_ = std::move(made).value();
   }
@@ -194,8 +194,9 @@ Status train_traced(Communicator& communicator, std::int64_t steps, RankTrace& t
             Trainer::create(mlp(), digits(), options, DataParallelStrategy::demands_of(parallel)));
   trainer.tell(trace.of_trainer());
   const auto gradients = trainer.gradients();
-  GW_ASSIGN(auto strategy, DataParallelStrategy::create(communicator, Registry::builtin(), parallel,
-                                                        trainer.parameters(), gradients));
+  GW_ASSIGN(auto strategy,
+            DataParallelStrategy::create(MeshGroups::of_replicas(communicator), Registry::builtin(),
+                                         parallel, trainer.parameters(), gradients));
   Waiting waiting(*strategy);
   return trainer.run(waiting, nullptr).error();
 }
@@ -278,8 +279,9 @@ Status train_offloaded(Communicator& communicator, const std::string& compressor
             Trainer::create(mlp(), digits(), options, DataParallelStrategy::demands_of(parallel)));
   trainer.tell(into.trace.of_trainer());
   const auto gradients = trainer.gradients();
-  GW_ASSIGN(auto strategy, DataParallelStrategy::create(communicator, Registry::builtin(), parallel,
-                                                        trainer.parameters(), gradients));
+  GW_ASSIGN(auto strategy,
+            DataParallelStrategy::create(MeshGroups::of_replicas(communicator), Registry::builtin(),
+                                         parallel, trainer.parameters(), gradients));
   GW_TRY(trainer.run(*strategy, nullptr).error());
   into.parameters = trainer.parameter_hash().value();
   return {};

@@ -83,9 +83,9 @@ std::vector<Flat> ranks_of(TrainingOptions options, int ranks, const std::string
     GW_ASSIGN(Trainer trainer,
               Trainer::create(on.model, on.data, own, DataParallelStrategy::demands_of(parallel)));
     const auto gradients = trainer.gradients();
-    GW_ASSIGN(auto strategy,
-              DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
-                                           trainer.parameters(), gradients));
+    GW_ASSIGN(auto strategy, DataParallelStrategy::create(MeshGroups::of_replicas(*communicator),
+                                                          Registry::builtin(), parallel,
+                                                          trainer.parameters(), gradients));
     const auto ran = trainer.run(*strategy, nullptr);
     params[static_cast<std::size_t>(own.rank)] = flat(trainer.parameters());
     return ran.error();
@@ -224,9 +224,9 @@ TEST(Rows, T5_NothingIsSentBeforeTheFirstGradient) {
     GW_ASSIGN(Trainer trainer,
               Trainer::create(mlp(), digits(), own, DataParallelStrategy::demands_of(parallel)));
     const auto gradients = trainer.gradients();
-    GW_ASSIGN(auto strategy,
-              DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
-                                           trainer.parameters(), gradients));
+    GW_ASSIGN(auto strategy, DataParallelStrategy::create(MeshGroups::of_replicas(*communicator),
+                                                          Registry::builtin(), parallel,
+                                                          trainer.parameters(), gradients));
     FirstGradient watch(*communicator, *strategy);
     const auto ran = trainer.run(watch, nullptr);
     EXPECT_EQ(watch.before_first(), 0u);
@@ -251,9 +251,9 @@ TEST(Rows, T8_OverlapChangesNoBit) {
       GW_ASSIGN(Trainer trainer,
                 Trainer::create(mlp(), digits(), own, DataParallelStrategy::demands_of(parallel)));
       const auto gradients = trainer.gradients();
-      GW_ASSIGN(auto strategy,
-                DataParallelStrategy::create(*communicator, Registry::builtin(), parallel,
-                                             trainer.parameters(), gradients));
+      GW_ASSIGN(auto strategy, DataParallelStrategy::create(MeshGroups::of_replicas(*communicator),
+                                                            Registry::builtin(), parallel,
+                                                            trainer.parameters(), gradients));
       const auto ran = trainer.run(*strategy, nullptr);
       params[static_cast<std::size_t>(own.rank)] = flat(trainer.parameters());
       return ran.error();

@@ -100,13 +100,13 @@ inline Result<std::unique_ptr<DistributedStrategy>> strategy_of(const Setting& s
   const ShardedOptions options = sharded_options(setting);
   const auto gradients = trainer.gradients();
   if (setting.stage == 0) {
-    GW_ASSIGN(auto strategy,
-              DataParallelStrategy::create(communicator, Registry::builtin(), options.parallel,
-                                           trainer.parameters(), gradients));
+    GW_ASSIGN(auto strategy, DataParallelStrategy::create(MeshGroups::of_replicas(communicator),
+                                                          Registry::builtin(), options.parallel,
+                                                          trainer.parameters(), gradients));
     return std::unique_ptr<DistributedStrategy>(std::move(strategy));
   }
-  GW_ASSIGN(auto strategy,
-            ShardedStrategy::create(communicator, Registry::builtin(), options, trainer.memory()));
+  GW_ASSIGN(auto strategy, ShardedStrategy::create(MeshGroups::of_replicas(communicator),
+                                                   Registry::builtin(), options, trainer.memory()));
   return std::unique_ptr<DistributedStrategy>(std::move(strategy));
 }
 

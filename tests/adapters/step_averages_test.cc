@@ -137,15 +137,22 @@ struct Order final : OwnStrategy {
     calls.push_back("gradients");
     return {};
   }
-  Status mean(std::span<double> values, Scope /*scope*/) override {
-    calls.push_back("average of " + std::to_string(values.size()));
+  Status sum(std::span<double> values, Scope scope) override {
+    EXPECT_EQ(scope, Scope::kWorld);
+    calls.push_back("sum of " + std::to_string(values.size()));
     return {};
   }
-  Status start_mean(std::span<double> values, Scope /*scope*/) override {
-    calls.push_back("start of " + std::to_string(values.size()));
+  // Of the losses over all ranks, and behind them of statistics over the ranks that share them.
+  Status start_sums(std::span<const ScopedValues> sums) override {
+    std::string call = "start of";
+    for (const ScopedValues& one : sums) {
+      EXPECT_EQ(one.scope, &one == sums.data() ? Scope::kWorld : Scope::kData);
+      call += " " + std::to_string(one.values.size());
+    }
+    calls.push_back(call);
     return {};
   }
-  Status finish_mean() override {
+  Status finish_sums() override {
     calls.push_back("finish");
     return {};
   }
@@ -163,11 +170,11 @@ TEST(StepAverages, AreUnderWayBesideTheGradients) {
   const std::vector<std::string> step{"start of 1", "gradients", "finish"};
   std::vector<std::string> wanted = step;
   wanted.insert(wanted.end(), step.begin(), step.end());
-  wanted.emplace_back("average of 2");  // the test's count and loss
+  wanted.emplace_back("sum of 2");  // the test's count and loss
   EXPECT_EQ(strategy.calls, wanted);
 }
 
-// Statistics join the loss: one average instead of two.
+// Statistics join the loss: one exchange instead of two.
 TEST(StepAverages, TakeRunningStatisticsAlong) {
   Training training;
   training.model = &resnet();
@@ -177,9 +184,8 @@ TEST(StepAverages, TakeRunningStatisticsAlong) {
   ASSERT_TRUE(trainer.has_value());
   Order strategy;
   ASSERT_TRUE(trainer.value().run(strategy, nullptr).has_value());
-  const std::vector<std::string> wanted{
-      "start of " + std::to_string(1 + resnet().statistics_elems()), "gradients", "finish",
-      "average of 2"};
+  const std::vector<std::string> wanted{"start of 1 " + std::to_string(resnet().statistics_elems()),
+                                        "gradients", "finish", "sum of 2"};
   EXPECT_EQ(strategy.calls, wanted);
 }
 

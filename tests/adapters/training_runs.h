@@ -137,20 +137,21 @@ inline Result<std::unique_ptr<DistributedStrategy>> make_strategy(const Training
   const Registry registry = Registry::builtin();
   GW_ASSIGN(OptimizerChoice choice, parse_optimizer(training.optimizer));
   if (training.zero > 0) {
-    GW_ASSIGN(auto strategy, ShardedStrategy::create(communicator, registry,
-                                                     sharded_options(training, choice.optimizer),
-                                                     trainer.memory()));
+    GW_ASSIGN(auto strategy, ShardedStrategy::create(
+                                 MeshGroups::of_replicas(communicator), registry,
+                                 sharded_options(training, choice.optimizer), trainer.memory()));
     return std::unique_ptr<DistributedStrategy>(std::move(strategy));
   }
   if (!choice.method) {
-    GW_ASSIGN(auto strategy, DataParallelStrategy::create(communicator, registry, parallel,
-                                                          trainer.parameters(), gradients));
+    GW_ASSIGN(auto strategy,
+              DataParallelStrategy::create(MeshGroups::of_replicas(communicator), registry,
+                                           parallel, trainer.parameters(), gradients));
     return std::unique_ptr<DistributedStrategy>(std::move(strategy));
   }
   choice.method->parallel = parallel;
   GW_ASSIGN(auto method,
-            make_method(communicator, registry, *choice.method, training.model->parameters(),
-                        trainer.parameters(), gradients));
+            make_method(MeshGroups::of_replicas(communicator), registry, *choice.method,
+                        training.model->parameters(), trainer.parameters(), gradients));
   return std::unique_ptr<DistributedStrategy>(std::move(method));
 }
 

@@ -62,13 +62,16 @@ class Canonical {
       all_.grads_[rank_].clear();
       return {};
     }
-    Status mean(std::span<double> values, Scope /*scope*/) override {
+    int ranks(Scope scope) const override {
+      return scope == Scope::kData ? static_cast<int>(all_.values_.size()) : 1;
+    }
+    Status sum(std::span<double> values, Scope /*scope*/) override {
       all_.values_[rank_] = values[0];
       all_.barrier_.arrive_and_wait();
       double sum = 0;
       for (const double value : all_.values_) sum += value;
       all_.barrier_.arrive_and_wait();
-      values[0] = sum / static_cast<double>(all_.values_.size());
+      values[0] = sum;
       return {};
     }
 

@@ -8,6 +8,12 @@
 
 namespace gradwire {
 
+// Numbers that the ranks of a scope add up.
+struct ScopedValues {
+  std::span<double> values;
+  Scope scope = Scope::kWorld;
+};
+
 // Never compressed, and equal on all ranks of the scope. The defaults are of a single process. All
 // calls come from the thread that trains, in the same order on all ranks of their scope; an error
 // ends the training with that error.
@@ -24,11 +30,15 @@ class Consensus {
   // True where one of the scope's ranks says so.
   virtual Result<bool> any(bool mine, Scope /*scope*/) { return mine; }
 
-  // Starts a mean: `values` are lent until finish_mean(), which waits, has returned. At most one at
-  // a time; other calls may come in between. By default all of it is done at once.
-  virtual Status start_mean(std::span<double> values, Scope scope) { return mean(values, scope); }
+  // Starts sums, each in place over its scope; those of scopes that are the same ranks travel
+  // together. All values are lent until finish_sums(), which waits, has returned. Nothing else is
+  // started in between; other calls may come. By default all of it is done at once.
+  virtual Status start_sums(std::span<const ScopedValues> sums) {
+    for (const ScopedValues& one : sums) GW_TRY(sum(one.values, one.scope));
+    return {};
+  }
   // Does nothing where nothing was started.
-  virtual Status finish_mean() { return {}; }
+  virtual Status finish_sums() { return {}; }
 };
 
 }  // namespace gradwire

@@ -17,6 +17,8 @@ class MeshGroups {
   // Sends nothing. `world` is borrowed for the object's life. kInvalidArgument, with the products,
   // where the sizes do not fit it.
   static Result<MeshGroups> create(Communicator& world, const MeshSizes& sizes);
+  // Of ranks that each hold the whole model.
+  static MeshGroups of_replicas(Communicator& world) { return {world, {.dp = world.size()}}; }
 
   // The group of a scope that this rank is in, whose group ranks ascend with the world's; lent for
   // the object's life. Groups of equal members are one communicator, and a group of all ranks is

@@ -6,19 +6,29 @@
 
 namespace gradwire {
 
-Status average_over_ranks(Communicator& communicator, std::span<double> values) {
-  if (values.empty()) return {};
+namespace {
+
+Status fold_over_ranks(Communicator& communicator, std::span<double> values, ReduceOp op) {
   GW_ASSIGN(Work work, communicator.all_reduce(
-                           view_of(values), ReduceOp::kMean,
+                           view_of(values), op,
                            {.algorithm = "canonical", .deadline = std::nullopt, .stream = {}}));
   return work.wait();
 }
 
+}  // namespace
+
+Status average_over_ranks(Communicator& communicator, std::span<double> values) {
+  return values.empty() ? Status() : fold_over_ranks(communicator, values, ReduceOp::kMean);
+}
+
 Status average_over_ranks(Communicator& communicator, std::span<double> values,
                           Interruption* interruption) {
+  if (interruption == nullptr) return average_over_ranks(communicator, values);
   WithWord sent(values, interruption);
-  GW_TRY(average_over_ranks(communicator, sent.all()));
-  sent.arrived(communicator.size());
+  GW_TRY(fold_over_ranks(communicator, sent.all(), ReduceOp::kSum));
+  sent.arrived();
+  const double share = 1.0 / communicator.size();
+  for (double& value : values) value *= share;
   return {};
 }
 

@@ -221,7 +221,7 @@ Status Method::load_state(std::span<const std::vector<NamedTensor>> by_old_rank)
   return loaded();
 }
 
-Result<std::unique_ptr<Method>> make_method(Communicator& communicator, const Registry& registry,
+Result<std::unique_ptr<Method>> make_method(MeshGroups groups, const Registry& registry,
                                             const MethodOptions& options,
                                             const ParameterTable& table,
                                             std::vector<NamedTensor> parameters,
@@ -240,12 +240,13 @@ Result<std::unique_ptr<Method>> make_method(Communicator& communicator, const Re
   }
   DataParallelOptions exact = options.parallel;
   exact.aggregator.compressor = "none";
-  Method::Parts parts{&communicator, options, whole_slices(table), {}, gradients, nullptr};
+  GW_ASSIGN(Communicator* const replicas, groups.group(MeshScope::kDp));
+  Method::Parts parts{replicas, options, whole_slices(table), {}, gradients, nullptr};
   if (!parameters.empty()) {
     parts.parameters = {reinterpret_cast<float*>(parameters[0].tensor.data()),
                         static_cast<std::size_t>(slice_elems(parts.slices))};
   }
-  GW_ASSIGN(parts.exact, DataParallelStrategy::create(communicator, registry, exact,
+  GW_ASSIGN(parts.exact, DataParallelStrategy::create(std::move(groups), registry, exact,
                                                       std::move(parameters), gradients));
   if (options.name == "onebit_adam") return OnebitAdam::create(std::move(parts));
   if (options.name == "zero_one_adam") return ZeroOneAdam::create(std::move(parts));

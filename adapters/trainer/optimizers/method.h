@@ -51,7 +51,7 @@ class Method : public DistributedStrategy, public GradientExchange, public Param
  public:
   // What exchanges and steps work on; all of it lent for the method's life.
   struct Parts {
-    Communicator* communicator = nullptr;
+    Communicator* communicator = nullptr;  // of the replicas
     MethodOptions options;
     SliceTable slices;
     std::span<float> parameters;  // the trainer's, in order of registration without gaps
@@ -64,6 +64,7 @@ class Method : public DistributedStrategy, public GradientExchange, public Param
   GradientExchange& exchange() final { return *this; }
   ParameterKeeper& keeper() final { return *this; }
   Consensus& consensus() final { return exact_->consensus(); }
+  MeshGroups& groups() override { return exact_->groups(); }
   Status start(ReplicaStart how) override { return exact_->start(how); }
   Status check_replicas(const std::string& when) override { return exact_->check_replicas(when); }
   void heed(Interruption* interruption) override { exact_->heed(interruption); }
@@ -154,7 +155,7 @@ class Method : public DistributedStrategy, public GradientExchange, public Param
 
 // Collective. `parameters` and `gradients` as of DataParallelStrategy::create(); `table` is the
 // model's. kInvalidArgument names the option, the value seen and the value wanted.
-Result<std::unique_ptr<Method>> make_method(Communicator& communicator, const Registry& registry,
+Result<std::unique_ptr<Method>> make_method(MeshGroups groups, const Registry& registry,
                                             const MethodOptions& options,
                                             const ParameterTable& table,
                                             std::vector<NamedTensor> parameters,

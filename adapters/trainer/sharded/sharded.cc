@@ -21,31 +21,31 @@ Demands ShardedStrategy::demands_of(const ShardedOptions& options) {
   return demands;
 }
 
-Result<std::unique_ptr<ShardedStrategy>> ShardedStrategy::create(Communicator& communicator,
+Result<std::unique_ptr<ShardedStrategy>> ShardedStrategy::create(MeshGroups groups,
                                                                  const Registry& registry,
                                                                  const ShardedOptions& options,
                                                                  const TrainerMemory& memory) {
   GW_TRY(check_sharded_options(options, memory));
-  GW_ASSIGN(GroupConsensus consensus, GroupConsensus::of_replicas(communicator));
+  GW_ASSIGN(Communicator* const replicas, groups.group(MeshScope::kDp));
   std::unique_ptr<ShardedStrategy> made(
-      new ShardedStrategy(communicator, std::move(consensus), options, memory));
-  GW_ASSIGN(made->gradients_, ReducedGradients::create(communicator, registry, options, memory,
+      new ShardedStrategy(*replicas, std::move(groups), options, memory));
+  GW_ASSIGN(made->gradients_, ReducedGradients::create(*replicas, registry, options, memory,
                                                        made->layout_, made->replicas_));
   GW_ASSIGN(made->parameters_,
-            ShardedParameters::create(communicator, registry, options, memory, made->layout_,
+            ShardedParameters::create(*replicas, registry, options, memory, made->layout_,
                                       made->consensus_, made->gradients_->shard()));
   return made;
 }
 
-ShardedStrategy::ShardedStrategy(Communicator& communicator, GroupConsensus consensus,
+ShardedStrategy::ShardedStrategy(Communicator& replicas, MeshGroups groups,
                                  const ShardedOptions& options, const TrainerMemory& memory)
     : stage_(options.stage),
       demands_(demands_of(options)),
       there_(memory.places.device.device().space == MemorySpace::kCuda),
-      layout_(memory.table, communicator.rank(), communicator.size()),
-      replicas_(communicator, memory.parameters.named(),
-                options.stage == 3 ? 0 : options.parallel.check_every),
-      consensus_(std::move(consensus)) {}
+      consensus_(std::move(groups)),
+      layout_(memory.table, replicas.rank(), replicas.size()),
+      replicas_(replicas, memory.parameters.named(),
+                options.stage == 3 ? 0 : options.parallel.check_every) {}
 
 Status ShardedStrategy::start(ReplicaStart how) {
   GW_TRY(replicas_.start(how));

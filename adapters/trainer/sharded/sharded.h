@@ -39,7 +39,7 @@ class ShardedStrategy final : public DistributedStrategy {
   static Demands demands_of(const ShardedOptions& options);
   // Collective. As DataParallelStrategy::create(), of the memory of a trainer that was made for
   // demands_of() the same options.
-  static Result<std::unique_ptr<ShardedStrategy>> create(Communicator& communicator,
+  static Result<std::unique_ptr<ShardedStrategy>> create(MeshGroups groups,
                                                          const Registry& registry,
                                                          const ShardedOptions& options,
                                                          const TrainerMemory& memory);
@@ -49,6 +49,7 @@ class ShardedStrategy final : public DistributedStrategy {
   ParameterKeeper& keeper() override { return *parameters_; }
   Consensus& consensus() override { return consensus_; }
 
+  MeshGroups& groups() override { return consensus_.groups(); }
   // The parameters are what the shards start from, unless load_state() came before.
   Status start(ReplicaStart how) override;
   // At stage 3 there is nothing to compare but after ParameterKeeper::gather().
@@ -70,15 +71,15 @@ class ShardedStrategy final : public DistributedStrategy {
   const TensorShards& layout() const { return layout_; }
 
  private:
-  ShardedStrategy(Communicator& communicator, GroupConsensus consensus,
-                  const ShardedOptions& options, const TrainerMemory& memory);
+  ShardedStrategy(Communicator& replicas, MeshGroups groups, const ShardedOptions& options,
+                  const TrainerMemory& memory);
 
   int stage_;
   Demands demands_;
-  bool there_;  // gradients and parameters are on a device
+  bool there_;                // gradients and parameters are on a device
+  GroupConsensus consensus_;  // it has the communicators of all below
   TensorShards layout_;
   Replicas replicas_;
-  GroupConsensus consensus_;
   std::unique_ptr<ReducedGradients> gradients_;
   std::unique_ptr<ShardedParameters> parameters_;
 };

@@ -88,12 +88,13 @@ inline Result<std::unique_ptr<DistributedStrategy>> strategy_of(Communicator& wo
   const ShardedOptions options = sharded_options(job);
   if (job.stage == 0) {
     const std::vector<NamedTensor> gradients = trainer.gradients();
-    GW_ASSIGN(auto whole, DataParallelStrategy::create(world, Registry::builtin(), options.parallel,
-                                                       trainer.parameters(), gradients));
+    GW_ASSIGN(auto whole,
+              DataParallelStrategy::create(MeshGroups::of_replicas(world), Registry::builtin(),
+                                           options.parallel, trainer.parameters(), gradients));
     return std::unique_ptr<DistributedStrategy>(std::move(whole));
   }
-  GW_ASSIGN(auto shards,
-            ShardedStrategy::create(world, Registry::builtin(), options, trainer.memory()));
+  GW_ASSIGN(auto shards, ShardedStrategy::create(MeshGroups::of_replicas(world),
+                                                 Registry::builtin(), options, trainer.memory()));
   return std::unique_ptr<DistributedStrategy>(std::move(shards));
 }
 
