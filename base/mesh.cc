@@ -85,6 +85,18 @@ Status check_mesh(const MeshSizes& sizes, int ranks) {
                  static_cast<long long>(sizes.ranks()), sizes.ranks() == 1 ? "" : "s", ranks)};
 }
 
+Result<MeshSizes> with_all_replicas(MeshSizes sizes, int ranks) {
+  sizes.dp = 1;
+  const std::int64_t replica = sizes.ranks();
+  if (ranks % replica != 0) {
+    return Status(Code::kInvalidArgument,
+                  format("pp=%d x tp=%d = %lld ranks, and the job's %d are no multiple of them",
+                         sizes.pp, sizes.tp, static_cast<long long>(replica), ranks));
+  }
+  sizes.dp = static_cast<int>(ranks / replica);
+  return sizes;
+}
+
 MeshCoordinates coordinates_of(const MeshSizes& sizes, int rank) {
   const int replica = rank / sizes.tp;  // pp * dp_size + dp
   return {replica / sizes.dp, replica % sizes.dp, rank % sizes.tp};

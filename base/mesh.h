@@ -58,6 +58,9 @@ std::string to_string(const MeshSizes& sizes);
 // kInvalidArgument unless every size is from 1 to 2^20 and their product is the job's `ranks`. All
 // other functions want sizes that fit.
 Status check_mesh(const MeshSizes& sizes, int ranks);
+// The sizes with as many replicas as `ranks` have room for, whatever sizes.dp is; pp and tp are
+// from 1 to 2^20. kInvalidArgument, with the product, where the ranks are no multiple of pp x tp.
+Result<MeshSizes> with_all_replicas(MeshSizes sizes, int ranks);
 
 // 0 <= rank < sizes.ranks(), and the inverse.
 MeshCoordinates coordinates_of(const MeshSizes& sizes, int rank);

@@ -223,14 +223,14 @@ Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<s
   for (int rank = 0; rank < old_ranks; ++rank) {
     if (own_alone && rank != place().dp) continue;
     GW_ASSIGN(LoadedState state, load_old_state(reader, own, table, rank, used));
-    if (old_ranks == communicator_.size()) {
+    if (old_ranks == mesh().dp) {
       notices_ = restart_notices(restarted_among(state.begun),
                                  "they were divided otherwise when the checkpoint was written");
     } else {
       GW_ASSIGN(const RestartedState restarted, restart_state(own, state));
       notices_ = restart_notices(restarted, format("%d replica(s) wrote the checkpoint and %d "
                                                    "continue",
-                                                   old_ranks, communicator_.size()));
+                                                   old_ranks, mesh().dp));
     }
     by_old_rank[static_cast<std::size_t>(rank)] = state.tensors;
     // As many ranks as there were take from others only what all have alike.

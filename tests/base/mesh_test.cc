@@ -149,6 +149,10 @@ TEST(Mesh, AKnownMesh) {
 TEST(Mesh, SizesThatDoNotFitAreRefusedWithTheirProduct) {
   EXPECT_TRUE(check_mesh({2, 3, 1}, 6).ok());
   EXPECT_TRUE(check_mesh({1, 1, 1}, 1).ok());
+  EXPECT_EQ(with_all_replicas({2, 1, 3}, 24).value(), (MeshSizes{2, 4, 3}));
+  EXPECT_EQ(with_all_replicas({1, 7, 1}, 1).value(), (MeshSizes{1, 1, 1}));
+  EXPECT_EQ(with_all_replicas({2, 1, 3}, 8).error().message(),
+            "pp=2 x tp=3 = 6 ranks, and the job's 8 are no multiple of them");
   EXPECT_EQ(check_mesh({2, 3, 1}, 4).message(), "pp=2 x dp=3 x tp=1 = 6 ranks, but the job has 4");
   EXPECT_EQ(check_mesh({1, 1, 1}, 4).message(), "pp=1 x dp=1 x tp=1 = 1 rank, but the job has 4");
   EXPECT_EQ(check_mesh({1, 0, 1}, 0).message(), "dp=0 (expected 1 to 1048576 ranks on an axis)");

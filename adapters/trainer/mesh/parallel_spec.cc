@@ -236,15 +236,9 @@ Status ParallelSpec::check_served() const {
 }
 
 Result<MeshSizes> ParallelSpec::mesh(int ranks) const {
-  MeshSizes sizes{pp, dp == kUnsaid ? 1 : dp, tp};
+  MeshSizes sizes{pp, dp, tp};
   if (dp == kUnsaid) {
-    const std::int64_t replica = sizes.ranks();
-    if (ranks % replica != 0) {
-      return Status(Code::kInvalidArgument,
-                    format("pp=%d x tp=%d = %lld ranks, and the job's %d are no multiple of them",
-                           pp, tp, static_cast<long long>(replica), ranks));
-    }
-    sizes.dp = static_cast<int>(ranks / replica);
+    GW_ASSIGN(sizes, with_all_replicas(sizes, ranks));
   }
   GW_TRY(check_mesh(sizes, ranks));
   return sizes;
