@@ -234,6 +234,20 @@ Result<double> GradientFold::norm() {
   return length_;
 }
 
+Status GradientFold::sums_of_squares(std::span<double> by_tensor) {
+  for (std::size_t t = 0; t < table_->size(); ++t) {
+    const std::span<const float> own = gradient(static_cast<int>(t));
+    if (there_ == nullptr) {
+      by_tensor[t] = sum_of_squares(own);
+      continue;
+    }
+    GW_TRY(there_->sum_of_squares(own, numbers_.there<double>()));
+    GW_ASSIGN(const std::span<const double> square, numbers_.read<double>());
+    by_tensor[t] = square[0];
+  }
+  return {};
+}
+
 Status GradientFold::shorten(double length, double most) {
   if (!keeps_sums_) {
     stored_gradients_.shorten(length, most);

@@ -88,6 +88,8 @@ class GradientFold {
   // norm()'s result, or of a gradient that this is a part of.
   Result<double> norm();
   Status shorten(double length, double most);
+  // With main gradients: the sum of squares of every tensor, in the table's order.
+  Status sums_of_squares(std::span<double> by_tensor);
 
   // "worker<i>.<parameter>.momentum", of micro-batch i; empty without momentum at the worker.
   std::vector<NamedTensor> state();

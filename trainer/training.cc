@@ -69,8 +69,8 @@ std::vector<LayerTensors> Trainer::openings(Way way) const {
 }
 
 TrainerMemory Trainer::memory() {
-  return {model_->parameters(), parameters_->paged(),    fold_->handed_over(),
-          options_.places,      openings(Way::kForward), openings(Way::kBack)};
+  return {model_->parameters(),    parameters_->paged(), fold_->handed_over(), options_.places,
+          openings(Way::kForward), openings(Way::kBack), options_.share};
 }
 
 std::vector<NamedTensor> Trainer::parameters() {

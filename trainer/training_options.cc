@@ -96,6 +96,22 @@ Status check_stored_gradients(const TrainingOptions& options, const Demands& dem
   return {};
 }
 
+// Norms that no sum over the ranks of a model serves.
+Status check_share_of_model(const TrainingOptions& options) {
+  if (options.share == nullptr) return {};
+  const auto refuse = [](const std::string& what) {
+    return Status(Code::kUnsupported, "a model of which every rank holds a part, with " + what);
+  };
+  if (options.clip_worker > 0) {
+    return refuse(format("clip-worker %g (expected 0, or clip)", options.clip_worker));
+  }
+  if (options.clip > 0 && !options.main_gradients) {
+    return refuse(
+        format("clip %g and no main gradients (expected main gradients, or clip 0)", options.clip));
+  }
+  return {};
+}
+
 // What training on a device does not do.
 Status check_device(const TrainingOptions& options) {
   if (options.places.device.device().space != MemorySpace::kCuda) return {};
@@ -132,6 +148,7 @@ Status check_training_options(const TrainingOptions& options, const Demands& dem
   }
   GW_TRY(check_gradients(options, demands));
   GW_TRY(check_stored_gradients(options, demands));
+  GW_TRY(check_share_of_model(options));
   GW_TRY(check_device(options));
   if (options.offload != Offload::kNone && !demands.own_optimizer &&
       options.optimizer.name == "lamb") {

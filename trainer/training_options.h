@@ -12,6 +12,7 @@
 #include "trainer/data/order.h"
 #include "trainer/loss_scale.h"
 #include "trainer/lr_schedule.h"
+#include "trainer/model_share.h"
 #include "trainer/optimizer.h"
 #include "trainer/precision.h"
 #include "trainer/strategy/demands.h"
@@ -68,6 +69,10 @@ struct TrainingOptions {
   // false: parameters stay zero, for who wants to see whether a run can be made, and makes none.
   bool draws = true;
   std::int64_t eval_every = 0;  // steps between evaluations; 0: after the last step only
+
+  // Where this rank holds a part of the model: who holds what, borrowed for the trainer's life.
+  // Norms, clipping and lamb then count each element once over Scope::kModel. null: all is here.
+  const ModelShare* share = nullptr;
 
   BatchShares shares() const { return {ranks, accumulate}; }
 };

@@ -6,6 +6,7 @@
 
 #include "trainer/memory/memory_arena.h"
 #include "trainer/memory/paged_tensors.h"
+#include "trainer/model_share.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {
@@ -25,6 +26,7 @@ struct TrainerMemory {
   // Layers in the order in which a pass opens them on its way forward and back.
   std::vector<LayerTensors> forward;
   std::vector<LayerTensors> back;
+  const ModelShare* share = nullptr;  // as TrainingOptions has it
 };
 
 }  // namespace gradwire

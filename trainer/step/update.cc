@@ -38,9 +38,18 @@ Result<std::unique_ptr<Update>> Update::create(const Model<float>& model,
   std::unique_ptr<Update> made(new Update(model, options, demands, parameters, fold));
   const MemoryPlaces& places = options.places;
   const bool away = !demands.own_optimizer && options.offload != Offload::kNone;
+  GW_ASSIGN(made->sums_, TensorSums::create(made->table_, options.share));
+  made->squares_.resize(made->table_.size());
   if (!demands.own_optimizer) {
+    SumOverShards over_model;
+    if (!made->sums_.alone()) {
+      over_model = [own = made.get()](std::span<double> sums) {
+        return own->sums_.add_up(sums, sums.size() / own->table_.size(),
+                                 own->strategy_->consensus(), Scope::kModel);
+      };
+    }
     GW_ASSIGN(made->optimizer_, make_optimizer(own_optimizer(options), whole_slices(made->table_),
-                                               nullptr, away ? places.host : places.device));
+                                               over_model, away ? places.host : places.device));
   }
   if (away || !fold.keeps_sums()) {
     GW_ASSIGN(made->chunked_,
@@ -188,16 +197,18 @@ Status Update::step() {
   return optimizer_->step(parameters_.master(), fold_.gradients(), learning_rate_);
 }
 
+// Of all of the model's gradient, of which other ranks may have the rest.
+Result<double> Update::norm() {
+  if (sums_.alone()) return fold_.norm();
+  GW_TRY(fold_.sums_of_squares(squares_));
+  GW_ASSIGN(const double square, sums_.total(squares_, strategy_->consensus(), Scope::kModel));
+  return std::sqrt(square);
+}
+
 // What is stored in 16 bits is shortened where it is read.
 Result<double> Update::clip() {
   if (demands_.clips) return strategy_->keeper().clip(options_.clip);
-  GW_ASSIGN(double length, fold_.norm());
-  Consensus& consensus = strategy_->consensus();
-  if (consensus.ranks(Scope::kModel) > 1) {  // the others have the rest of the gradient
-    double squares = length * length;
-    GW_TRY(consensus.sum(std::span(&squares, 1), Scope::kModel));
-    length = std::sqrt(squares);
-  }
+  GW_ASSIGN(const double length, norm());
   GW_TRY(fold_.shorten(length, options_.clip));
   return length;
 }

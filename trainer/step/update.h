@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "gradwire/status.h"
 #include "trainer/gradient_fold.h"
@@ -14,6 +15,7 @@
 #include "trainer/optimizers/step_lane.h"
 #include "trainer/spans.h"
 #include "trainer/step/parameter_store.h"
+#include "trainer/step/tensor_sums.h"
 #include "trainer/strategy/strategy.h"
 #include "trainer/training_options.h"
 
@@ -78,6 +80,7 @@ class Update {
   void release();
   Status step();
   Result<double> clip();
+  Result<double> norm();
   ChunkedStep::Source gradient_source();
   ChunkedStep::Updated updated_parameters();
 
@@ -88,6 +91,8 @@ class Update {
   GradientFold& fold_;
   Strategy* strategy_ = nullptr;
   const OnTrainerSpan* told_ = nullptr;
+  TensorSums sums_;              // over the ranks of the model
+  std::vector<double> squares_;  // by parameter
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ChunkedStep> chunked_;  // with an offload, or without main gradients
   std::int64_t step_ = 0;

@@ -53,6 +53,7 @@ Status ShardedParameters::allocate() {
   const MemoryPlaces& places = memory_.places;
   const bool away = options_.offload != Offload::kNone;
   const MemoryArena& where = shard_arena();
+  GW_ASSIGN(sums_, TensorSums::create(memory_.table, memory_.share));
   const auto over_shards = [this](std::span<double> sums) { return sum_over_ranks(sums); };
   GW_ASSIGN(optimizer_, make_optimizer(options_.optimizer, layout_.slices(), over_shards, where));
   GW_ASSIGN(there_, make_step_kernels(device().stream()));
@@ -107,22 +108,36 @@ Status ShardedParameters::step(double learning_rate) {
 Result<double> ShardedParameters::clip(double most) {
   if (there_ != nullptr) return clip_there(most);
   const double own = norm(gradients_);
-  double squares = own * own;
-  GW_TRY(sum_over_ranks(std::span(&squares, 1)));
-  const double all = std::sqrt(squares);
+  GW_ASSIGN(const double square, square_over_ranks(own * own));
+  const double all = std::sqrt(square);
   clip_to(gradients_, all, most);
   return all;
+}
+
+// The square of the norm of all of the gradient, of whose part here it is `own`.
+Result<double> ShardedParameters::square_over_ranks(double own) {
+  if (sums_.alone()) {
+    GW_TRY(consensus_.sum(std::span(&own, 1), Scope::kData));
+    return own;
+  }
+  if (there_ != nullptr) {
+    return Status(Code::kUnsupported, "clipping of shards of a part of a model on a CUDA device");
+  }
+  std::vector<double> squares;
+  for (int index = 0; index < layout_.tensors(); ++index) {
+    squares.push_back(sum_of_squares(layout_.in_shard(gradients_, index)));
+  }
+  return sums_.total(squares, consensus_, Scope::kWorld);
 }
 
 Result<double> ShardedParameters::clip_there(double most) {
   const std::span<double> square = square_.there<double>();
   GW_TRY(there_->sum_of_squares(gradients_, square));
   GW_ASSIGN(const std::span<const double> own, square_.read<double>());
-  double squares = own[0];
-  GW_TRY(sum_over_ranks(std::span(&squares, 1)));
-  GW_TRY(square_.write(std::span<const double>(&squares, 1)));
+  GW_ASSIGN(const double all, square_over_ranks(own[0]));
+  GW_TRY(square_.write(std::span<const double>(&all, 1)));
   GW_TRY(there_->clip(square, most, gradients_));
-  return std::sqrt(squares);
+  return std::sqrt(all);
 }
 
 Status ShardedParameters::gather() { return layers_ == nullptr ? Status() : layers_->gather_all(); }

@@ -20,6 +20,7 @@
 #include "trainer/optimizer.h"
 #include "trainer/optimizers/chunked_step.h"
 #include "trainer/read_back.h"
+#include "trainer/step/tensor_sums.h"
 #include "trainer/step_kernels.h"
 #include "trainer/strategy/consensus.h"
 #include "trainer/strategy/parameter_keeper.h"
@@ -76,7 +77,12 @@ class ShardedParameters final : public ParameterKeeper {
   Status to_whole(int index);
   Status step_shard(double lr);
   Result<double> clip_there(double most);
-  Status sum_over_ranks(std::span<double> sums) { return consensus_.sum(sums, Scope::kData); }
+  // Of two sums for each tensor, over the ranks that hold any of it.
+  Status sum_over_ranks(std::span<double> sums) {
+    return sums_.alone() ? consensus_.sum(sums, Scope::kData)
+                         : sums_.add_up(sums, 2, consensus_, Scope::kWorld);
+  }
+  Result<double> square_over_ranks(double own);
   const MemoryArena& device() const { return memory_.places.device; }
   // Where shard() lies.
   const MemoryArena& shard_arena() const {
@@ -94,6 +100,7 @@ class ShardedParameters final : public ParameterKeeper {
   std::unique_ptr<Optimizer> optimizer_;
   std::optional<ChunkedStep> offloaded_;
   Buffer shard_;                        // in fp32
+  TensorSums sums_;                     // over the ranks of a model
   std::unique_ptr<StepKernels> there_;  // null on the host
   ReadBack square_;                     // of a norm on a device
   Buffer travelled_;                    // what own_parameters() shows where that is not shard_
