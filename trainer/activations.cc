@@ -52,7 +52,8 @@ void Activations<T>::lay_out_segments(const ActivationSizes& sizes) {
     values_[range.begin] = own_.reserve(sizes.widths[range.begin] * max_rows_);
     if (!again) lay_out_inside(sizes, range);
   }
-  values_.back() = own_.reserve(sizes.widths.back() * max_rows_);
+  const std::size_t output = sizes.segments.back().range.end;
+  values_[output] = own_.reserve(sizes.widths[output] * max_rows_);
   const std::int64_t inside = own_.elems();
   for (const auto& [range, again] : sizes.segments) {
     if (!again) continue;

@@ -27,13 +27,14 @@ Result<std::size_t> segment_length(std::string_view policy, std::size_t layers) 
 }
 
 // Keeps what is dearer to compute again, for the memory that it takes, than all of it together.
-void keep_dear_ones(const Model<float>& model, std::vector<Segment>& segments) {
+void keep_dear_ones(const Model<float>& model, const LayerRange& range,
+                    std::vector<Segment>& segments) {
   constexpr std::int64_t kRows = 64;  // so that what does not grow with them weighs as it will
   const auto elems = [&](std::size_t layer) { return model.layer(layer).saved_elems(kRows); };
   const auto macs = [&](std::size_t layer) { return model.layer(layer).cost().forward_macs; };
   std::int64_t all_elems = 0;
   std::int64_t all_macs = 0;
-  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+  for (std::size_t layer = range.begin; layer < range.end; ++layer) {
     if (elems(layer) == 0) continue;
     all_elems += elems(layer);
     all_macs += macs(layer);
@@ -52,29 +53,34 @@ Status check_recompute(std::string_view policy) { return segment_length(policy, 
 
 Result<std::vector<Segment>> recompute_segments(std::string_view policy,
                                                 const Model<float>& model) {
-  const std::size_t layers = model.layers();
-  GW_ASSIGN(const std::size_t length, segment_length(policy, layers));
+  return recompute_segments(policy, model, model.all());
+}
+
+Result<std::vector<Segment>> recompute_segments(std::string_view policy, const Model<float>& model,
+                                                LayerRange range) {
+  GW_ASSIGN(const std::size_t length, segment_length(policy, range.end - range.begin));
   std::vector<Segment> segments;
-  for (std::size_t begin = 0; length > 0 && begin < layers; begin += length) {
-    segments.push_back({{begin, std::min(begin + length, layers)}, true});
+  for (std::size_t begin = range.begin; length > 0 && begin < range.end; begin += length) {
+    segments.push_back({{begin, std::min(begin + length, range.end)}, true});
   }
-  if (policy == "selective") keep_dear_ones(model, segments);
+  if (policy == "selective") keep_dear_ones(model, range, segments);
   return segments;
 }
 
-LayerWalk::LayerWalk(const Model<float>& model, const std::vector<Segment>& segments)
+LayerWalk::LayerWalk(const Model<float>& model, const std::vector<Segment>& segments,
+                     LayerRange range)
     : model_(&model) {
   using Kind = LayerTurn::Kind;
-  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+  for (std::size_t layer = range.begin; layer < range.end; ++layer) {
     for (const Kind kind : {Kind::kOpen, Kind::kForward, Kind::kClose}) {
       forward_.push_back({kind, layer});
     }
   }
   if (segments.empty()) {
-    add_segment(model.all(), false);
+    add_segment(range, false);
     return;
   }
-  GW_CHECK(segments.front().range.begin == 0 && segments.back().range.end == model.layers());
+  GW_CHECK(segments.front().range.begin == range.begin && segments.back().range.end == range.end);
   bool there = true;  // the inside of the last that is not kept
   for (std::size_t s = segments.size(); s-- > 0;) {
     add_segment(segments[s].range, segments[s].again && !there);

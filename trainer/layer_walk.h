@@ -30,6 +30,9 @@ namespace gradwire {
 // "Reducing activation recomputation in large transformer models", MLSys 2023, section 5, which
 // chooses the attention's scores; attention here never keeps those.
 Result<std::vector<Segment>> recompute_segments(std::string_view policy, const Model<float>& model);
+// Of passes through layers `range` alone.
+Result<std::vector<Segment>> recompute_segments(std::string_view policy, const Model<float>& model,
+                                                LayerRange range);
 // Whether there is such a policy.
 Status check_recompute(std::string_view policy);
 
@@ -44,7 +47,10 @@ struct LayerTurn {
 class LayerWalk {
  public:
   // The model is borrowed; `segments` cover its layers, or none.
-  LayerWalk(const Model<float>& model, const std::vector<Segment>& segments);
+  LayerWalk(const Model<float>& model, const std::vector<Segment>& segments)
+      : LayerWalk(model, segments, model.all()) {}
+  // Through layers `range` alone, which `segments` cover.
+  LayerWalk(const Model<float>& model, const std::vector<Segment>& segments, LayerRange range);
 
   const std::vector<LayerTurn>& turns(Way way) const {
     return way == Way::kForward ? forward_ : back_;

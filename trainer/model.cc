@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace gradwire {
 namespace {
@@ -16,7 +17,13 @@ TimedSpan timed(const ModelPass<T>& pass, TrainerSpan::Kind kind, std::string_vi
 
 template <typename T>
 void Model<T>::add(std::string name, std::unique_ptr<Layer<T>> layer) {
+  append(std::move(name), std::move(layer), output().elems());
+}
+
+template <typename T>
+void Model<T>::append(std::string name, std::shared_ptr<const Layer<T>> layer, std::int64_t input) {
   Stage stage;
+  stage.input = input;
   stage.first_parameter = static_cast<int>(table_.size());
   stage.params.offset = append_table(table_, name, layer->parameters());
   stage.params.elems = parameter_elems(table_) - stage.params.offset;
@@ -43,6 +50,32 @@ void Model<T>::add_tied(std::string name, std::unique_ptr<Layer<T>> layer, std::
 }
 
 template <typename T>
+Result<Model<T>> Model<T>::part(std::span<const LayerRange> ranges) const {
+  Model made(input_);
+  made.loss_ = loss_;
+  made.reads_data_ = reads_data_ && !ranges.empty() && ranges.front().begin == 0;
+  for (const LayerRange& range : ranges) {
+    for (std::size_t layer = range.begin; layer < range.end; ++layer) {
+      const Stage& stage = stages_[layer];
+      if (stage.owner != layer) {
+        return Status(Code::kUnsupported,
+                      format("layer %s has the parameters of %s (expected its own in a part of a "
+                             "model)",
+                             stage.name.c_str(), stages_[stage.owner].name.c_str()));
+      }
+      if (made.stages_.empty() && layer > 0) made.input_ = stages_[layer - 1].layer->output();
+      made.append(stage.name, stage.layer, stage.input);
+      for (int index = stage.first_parameter; index < stage.end_parameter; ++index) {
+        ParameterInfo& info =
+            made.table_[made.table_.size() - static_cast<std::size_t>(stage.end_parameter - index)];
+        info.init = table_[static_cast<std::size_t>(index)].init;
+      }
+    }
+  }
+  return made;
+}
+
+template <typename T>
 void Model<T>::set_init(const std::function<void(ParameterInfo&)>& change) {
   for (ParameterInfo& info : table_) change(info);
 }
@@ -55,21 +88,31 @@ SampleShape Model<T>::output() const {
 template <typename T>
 ActivationSizes Model<T>::activation_sizes(std::int64_t max_rows, std::vector<Segment> segments,
                                            MemorySpace where) const {
-  ActivationSizes sizes;
-  sizes.widths.push_back(input_.elems());
-  for (const Stage& stage : stages_) {
-    sizes.widths.push_back(stage.layer->output().elems());
-    sizes.saved.push_back(stage.layer->saved_elems(max_rows));
-    sizes.stash.push_back(stage.layer->stash_elems(max_rows));
-    sizes.scratch = std::max(sizes.scratch, stage.layer->scratch_elems(max_rows, where));
-  }
-  sizes.segments = std::move(segments);
-  return sizes;
+  return activation_sizes(all(), max_rows, std::move(segments), where);
 }
 
 template <typename T>
 Result<Activations<T>> Model<T>::make_activations(std::int64_t max_rows, DeltaRoom room) const {
   return Activations<T>::create(activation_sizes(max_rows), max_rows, room);
+}
+
+template <typename T>
+ActivationSizes Model<T>::activation_sizes(LayerRange range, std::int64_t max_rows,
+                                           std::vector<Segment> segments, MemorySpace where) const {
+  ActivationSizes sizes;
+  sizes.widths.resize(stages_.size() + 1);
+  sizes.saved.resize(stages_.size());
+  sizes.stash.resize(stages_.size());
+  for (std::size_t level = range.begin; level < range.end; ++level) {
+    const Layer<T>& layer = *stages_[level].layer;
+    if (level == range.begin) sizes.widths[level] = stages_[level].input;
+    sizes.widths[level + 1] = layer.output().elems();
+    sizes.saved[level] = layer.saved_elems(max_rows);
+    sizes.stash[level] = layer.stash_elems(max_rows);
+    sizes.scratch = std::max(sizes.scratch, layer.scratch_elems(max_rows, where));
+  }
+  sizes.segments = std::move(segments);
+  return sizes;
 }
 
 template <typename T>
@@ -124,6 +167,7 @@ Status Model<T>::gradients(const ModelPass<T>& pass, std::size_t level, std::spa
 
 template <typename T>
 std::size_t Model<T>::last_of_backward() const {
+  if (!reads_data_) return 0;
   std::size_t level = stages_.size();
   while (level > 0 && stages_[level - 1].first_parameter > 0) --level;
   return level == 0 ? 0 : level - 1;
@@ -136,7 +180,7 @@ Status Model<T>::backward(const ModelPass<T>& pass, std::size_t layer, std::span
   // Parameters first where the layer allows: their gradients can travel while the way back goes on.
   if (!input_first) GW_TRY(gradients(pass, layer, grads, ready));
   // Nobody reads the derivative by the data, nor anything below the first parameters.
-  if (layer > last_of_backward() || input_first) backward_input(pass, {layer, layer + 1});
+  if (derives_input(layer) || input_first) backward_input(pass, {layer, layer + 1});
   return input_first ? gradients(pass, layer, grads, ready) : Status();
 }
 

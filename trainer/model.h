@@ -46,6 +46,12 @@ class Model {
   // On the way back it comes first: it writes their gradient, to which the owner adds.
   void add_tied(std::string name, std::unique_ptr<Layer<T>> layer, std::string_view owner);
   void set_loss(Loss loss) { loss_ = loss; }
+  // The layers of `ranges`, which ascend, one range behind the other: a rank's stages of a
+  // pipeline. Names, and with them how parameters start, are the whole model's; layers, parameters
+  // and levels count from 0. A pass goes through one range, whose activations are of that range
+  // (activation_sizes()). Layers are shared. kUnsupported: a layer that reads the parameters of one
+  // that is not among them.
+  Result<Model> part(std::span<const LayerRange> ranges) const;
   // Replaces how parameters start: `change` is called for each.
   void set_init(const std::function<void(ParameterInfo&)>& change);
 
@@ -60,6 +66,10 @@ class Model {
   // What Activations want to know; `segments` as there. `where` passes compute.
   ActivationSizes activation_sizes(std::int64_t max_rows, std::vector<Segment> segments = {},
                                    MemorySpace where = MemorySpace::kHost) const;
+  // Likewise of passes through layers `range` alone: other levels have no elements.
+  ActivationSizes activation_sizes(LayerRange range, std::int64_t max_rows,
+                                   std::vector<Segment> segments = {},
+                                   MemorySpace where = MemorySpace::kHost) const;
 
   std::size_t layers() const { return stages_.size(); }
   LayerRange all() const { return {0, stages_.size()}; }
@@ -73,8 +83,11 @@ class Model {
   std::pair<int, int> parameters_read_by(std::size_t layer) const {
     return parameters_of(stages_[layer].owner);
   }
-  // The layer that the way back ends with: nobody reads what a lower one would compute.
+  // The layer that the way back ends with: nobody reads what a lower one would compute. A part
+  // that does not begin with the data goes back through all of its layers.
   std::size_t last_of_backward() const;
+  // Whether somebody reads the derivative by the layer's input.
+  bool derives_input(std::size_t layer) const { return !reads_data_ || layer > last_of_backward(); }
 
   // Reads activations.values(0), fills the values of all levels; returns the logits
   // (rows, classes).
@@ -116,7 +129,8 @@ class Model {
   };
   struct Stage {
     std::string name;
-    std::unique_ptr<Layer<T>> layer;
+    std::shared_ptr<const Layer<T>> layer;
+    std::int64_t input = 0;   // elements of a sample
     int first_parameter = 0;  // its parameters are [first_parameter, end_parameter)
     int end_parameter = 0;
     std::size_t owner = 0;  // the layer whose parameters it reads: itself, but where it is tied
@@ -128,7 +142,10 @@ class Model {
   Status gradients(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
                    const Ready& ready) const;
 
+  void append(std::string name, std::shared_ptr<const Layer<T>> layer, std::int64_t input);
+
   SampleShape input_;
+  bool reads_data_ = true;  // its first layer's input is
   std::vector<Stage> stages_;
   ParameterTable table_;
   ParameterTable buffers_;
