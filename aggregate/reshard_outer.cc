@@ -114,20 +114,29 @@ class Join {
   std::vector<bool> seen_;
 };
 
-Status copy_first(const NamedTensor& own, std::span<const std::vector<NamedTensor>> old,
-                  bool write) {
-  for (const std::vector<NamedTensor>& entries : old) {
-    const NamedTensor* entry = find(entries, own.name);
-    if (entry == nullptr) continue;
-    if (entry->tensor.elems() != own.tensor.elems() ||
-        entry->tensor.dtype() != own.tensor.dtype()) {
-      return wrong(own, format("has %lld elements (expected %lld of the same type)",
-                               static_cast<long long>(entry->tensor.elems()),
-                               static_cast<long long>(own.tensor.elems())));
-    }
-    return write ? copy_bytes(entry->tensor.bytes(), {}, own.tensor.bytes(), {}, {}) : Status();
+// The name of the range that an entry is about.
+std::string range_of(std::string_view name) {
+  return std::string(name.substr(0, name.rfind(kOuter) + kOuter.size())) + "range";
+}
+
+Status copy_entry(const NamedTensor& own, const NamedTensor* entry, bool write) {
+  if (entry == nullptr) return wrong(own, "is missing on the old rank that owned its elements");
+  if (entry->tensor.elems() != own.tensor.elems() || entry->tensor.dtype() != own.tensor.dtype()) {
+    return wrong(own, format("has %lld elements (expected %lld of the same type)",
+                             static_cast<long long>(entry->tensor.elems()),
+                             static_cast<long long>(own.tensor.elems())));
   }
-  return wrong(own, "is missing on every old rank");
+  return write ? copy_bytes(entry->tensor.bytes(), {}, own.tensor.bytes(), {}, {}) : Status();
+}
+
+// The first old rank that owned elements `mine`, in whatever node; nullptr: none did.
+const std::vector<NamedTensor>* owner_of(const Holding& mine, const std::string& range,
+                                         std::span<const std::vector<NamedTensor>> old) {
+  for (const std::vector<NamedTensor>& entries : old) {
+    const Holding theirs = holding_in(entries, range);
+    if (theirs.nodes > 0 && theirs.range == mine.range) return &entries;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -138,18 +147,30 @@ std::string_view outer_parameter(std::string_view name) {
   return name.substr(0, name.rfind(kOuter));
 }
 
+bool has_outer_owner(std::string_view name, std::span<const NamedTensor> all,
+                     std::span<const std::vector<NamedTensor>> old) {
+  const std::string range = range_of(name);
+  return owner_of(holding_in(all, range), range, old) != nullptr;
+}
+
 Status carry_outer_state(const NamedTensor& own, std::span<const NamedTensor> all,
                          std::span<const std::vector<NamedTensor>> old, int rank, int size,
                          bool write) {
+  const std::string range = range_of(own.name);
   const std::size_t cut = own.name.rfind(kOuter) + kOuter.size();
-  const std::string range = own.name.substr(0, cut) + "range";
   const Carry carry = carry_of(std::string_view(own.name).substr(cut));
   const Holding mine = holding_in(all, range);
   const bool same = static_cast<int>(old.size()) == size &&
                     holding_in(old[static_cast<std::size_t>(rank)], range) == mine;
-  if (same) return copy_first(own, old.subspan(static_cast<std::size_t>(rank), 1), write);
+  if (same) return copy_entry(own, find(old[static_cast<std::size_t>(rank)], own.name), write);
   if (carry == Carry::kSkip) return {};
-  if (carry == Carry::kCopy) return copy_first(own, old, write);
+  if (carry == Carry::kCopy) {
+    const bool known = std::ranges::any_of(
+        old, [&](const auto& entries) { return find(entries, own.name) != nullptr; });
+    if (!known) return wrong(own, "is missing on every old rank");
+    const std::vector<NamedTensor>* const owner = owner_of(mine, range, old);
+    return owner == nullptr ? Status() : copy_entry(own, find(*owner, own.name), write);
+  }
   const bool summed = carry != Carry::kAverage;
   Join join(own, find(all, own.name + ".scale"), summed ? mine.summed() : mine.range);
   for (std::size_t r = 0; r < old.size(); ++r) {
