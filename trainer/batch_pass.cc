@@ -9,19 +9,13 @@
 #include "trainer/layers/loss.h"
 
 namespace gradwire {
-namespace {
 
-constexpr std::int64_t kMostEvaluated = 128;
-
-// Samples that an evaluation takes at a time: what training has room for. A product's rows have the
-// same bits whatever other rows there are as long as these are whole fours.
-std::int64_t evaluated_at_once(std::int64_t max_rows) {
+std::int64_t BatchPass::evaluated_at_once(std::int64_t max_rows) {
+  constexpr std::int64_t kMostEvaluated = 128;
   constexpr std::int64_t kFours = 4;
   const std::int64_t rows = std::min(max_rows, kMostEvaluated);
   return rows < kFours ? rows : rows / kFours * kFours;
 }
-
-}  // namespace
 
 Result<ActivationElems> BatchPass::activation_elems(const Model<float>& model,
                                                     std::int64_t max_rows,

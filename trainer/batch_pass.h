@@ -50,6 +50,10 @@ class BatchPass final : public RunningStatistics {
   static Result<ActivationElems> activation_elems(const Model<float>& model, std::int64_t max_rows,
                                                   const std::string& recompute,
                                                   MemorySpace where = MemorySpace::kHost);
+  // Samples that an evaluation takes at a time: what micro-batches of `max_rows` have room for. A
+  // product's rows have the same bits whatever other rows there are as long as these are whole
+  // fours.
+  static std::int64_t evaluated_at_once(std::int64_t max_rows);
   // And beside them, of samples with so many labels (MemoryClass::kOther).
   static std::int64_t other_bytes(const Model<float>& model, std::int64_t max_rows,
                                   std::int64_t labels, MemorySpace where);

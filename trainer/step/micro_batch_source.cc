@@ -4,19 +4,10 @@
 #include <span>
 #include <utility>
 
-#include "base/mesh.h"
-
 namespace gradwire {
 
 MicroBatchSource::MicroBatchSource(const SourceParts& parts)
-    : parameters_(parts.parameters),
-      fold_(parts.fold),
-      batch_(parts.options.batch),
-      steps_per_epoch_(parts.data.epoch_samples() / parts.options.batch),
-      replica_(parts.options.rank),
-      shares_(parts.options.shares()),
-      seed_(parts.options.seed),
-      order_(parts.data.order(parts.options.seed, parts.options.shuffle)) {
+    : parameters_(parts.parameters), fold_(parts.fold), batches_(parts.data, parts.options) {
   for (std::size_t layer = 0; layer < parts.model.layers(); ++layer) {
     const int end = parts.model.parameters_of(layer).second;
     layer_ends_.resize(static_cast<std::size_t>(end), end);
@@ -47,19 +38,13 @@ Result<double> MicroBatchSource::run_one(const MicroBatch& batch, int micro, con
 }
 
 Result<double> MicroBatchSource::run(const StepPlace& place, const Ready& ready, const Over& over) {
-  const std::span<const std::uint32_t> order = order_.epoch(place.epoch);
   double loss = 0;
-  for (int micro = 0; micro < shares_.accumulate; ++micro) {
-    const Range samples = shares_.samples_of(batch_, shares_.number(replica_, micro));
-    const MicroBatch batch{
-        micro_batch(order, batch_, place.step % steps_per_epoch_, samples),
-        place.loss_scale,
-        {PassMode::kTrain, seed_, static_cast<std::uint64_t>(place.step), samples.begin}};
-    GW_ASSIGN(const double mean, run_one(batch, micro, ready));
+  for (int micro = 0; micro < batches_.size(); ++micro) {
+    GW_ASSIGN(const double mean, run_one(batches_.at(place, micro), micro, ready));
     loss += mean;
     GW_TRY(over(micro + 1));
   }
-  return loss / shares_.accumulate;
+  return loss / batches_.size();
 }
 
 Result<Judgement> MicroBatchSource::judge(Range share, std::int64_t most, LayerGate* gate) {

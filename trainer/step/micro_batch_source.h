@@ -6,14 +6,12 @@
 #include <memory>
 #include <vector>
 
-#include "base/mesh.h"
 #include "gradwire/status.h"
 #include "trainer/batch_pass.h"
-#include "trainer/data/data_set.h"
-#include "trainer/data/order.h"
 #include "trainer/gradient_fold.h"
 #include "trainer/layer_gate.h"
 #include "trainer/model.h"
+#include "trainer/step/micro_batches.h"
 #include "trainer/step/parameter_store.h"
 #include "trainer/step/step_gradient_source.h"
 #include "trainer/training_options.h"
@@ -38,12 +36,7 @@ class MicroBatchSource final : public StepGradientSource {
 
   const ParameterStore& parameters_;
   GradientFold& fold_;
-  std::int64_t batch_;  // samples of a step, over all ranks
-  std::int64_t steps_per_epoch_;
-  int replica_;  // coordinate of dp
-  BatchShares shares_;
-  std::uint64_t seed_;
-  DataOrder order_;
+  MicroBatches batches_;
   BatchPass pass_;
   std::vector<int> layer_ends_;  // of each parameter: the first one behind its layer
   LayerGate* gate_ = nullptr;

@@ -6,8 +6,9 @@
 //   RG             is started, and the rank goes on; OPT waits for the RGs of its stage
 //   the end        of the list waits for all that is under way
 //
-// Without overlap sends, RG and (kOrdered) receives are waited for where they stand. These are the
-// rules of simulate.h.
+// Without overlap sends, RG and (kOrdered) receives are waited for where they stand; under kTagged
+// that is for links alone that keep a message until its receive is posted. These are the rules of
+// simulate.h.
 #pragma once
 
 #include <cstddef>

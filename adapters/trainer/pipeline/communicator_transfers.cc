@@ -1,0 +1,78 @@
+#include "adapters/trainer/pipeline/communicator_transfers.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "base/text.h"
+
+namespace gradwire {
+
+Result<CommunicatorTransfers> CommunicatorTransfers::create(Communicator& group,
+                                                            const PipelineSchedule& schedule) {
+  if (group.size() != schedule.size()) {
+    return Status(Code::kInvalidArgument,
+                  format("a pipeline schedule for %d ranks on a group of %d (expected as many)",
+                         schedule.size(), group.size()));
+  }
+  const std::int64_t tags = 2 * std::int64_t{schedule.stages()} * schedule.micro_batches;
+  if (tags > kMostTag + 1) {
+    return Status(Code::kUnsupported,
+                  format("%d stages times %d micro-batches (expected a product of at most %d)",
+                         schedule.stages(), schedule.micro_batches, (kMostTag + 1) / 2));
+  }
+  return CommunicatorTransfers(group, schedule.micro_batches);
+}
+
+// By the stage that sends.
+int CommunicatorTransfers::tag_of(const PipelineOp& op) const {
+  int stage = op.stage;
+  if (op.kind == PipelineOpKind::kReceiveForward) --stage;
+  if (op.kind == PipelineOpKind::kReceiveBackward) ++stage;
+  const bool back =
+      op.kind == PipelineOpKind::kSendBackward || op.kind == PipelineOpKind::kReceiveBackward;
+  return (2 * stage + (back ? 1 : 0)) * micro_batches_ + op.micro;
+}
+
+Status CommunicatorTransfers::prepare(std::size_t count) {
+  under_way_.resize(std::max(under_way_.size(), count));
+  return {};
+}
+
+Status CommunicatorTransfers::send(std::size_t number, const PipelineOp& op, int peer,
+                                   std::span<const std::byte> bytes) {
+  const ConstTensorView message{bytes.data(),
+                                Shape::vector(static_cast<std::int64_t>(bytes.size())), DType::kU8};
+  GW_ASSIGN(Work work, group_->start(OpCall::send(message, peer, tag_of(op))));
+  under_way_[number].emplace(std::move(work));
+  return {};
+}
+
+Status CommunicatorTransfers::receive(std::size_t number, const PipelineOp& op, int peer,
+                                      std::span<std::byte> bytes) {
+  const TensorView message{bytes.data(), Shape::vector(static_cast<std::int64_t>(bytes.size())),
+                           DType::kU8};
+  GW_ASSIGN(Work work, group_->start(OpCall::recv(message, peer, tag_of(op))));
+  under_way_[number].emplace(std::move(work));
+  return {};
+}
+
+Result<bool> CommunicatorTransfers::done(std::size_t number) {
+  if (!under_way_[number]->done()) return false;
+  GW_TRY(wait(number));
+  return true;
+}
+
+Status CommunicatorTransfers::wait(std::size_t number) {
+  std::optional<Work>& work = under_way_[number];
+  if (!work.has_value()) return {};
+  const Status status = work->wait();
+  work.reset();
+  return status;
+}
+
+void CommunicatorTransfers::stop() {
+  for (std::optional<Work>& work : under_way_) work.reset();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,147 @@
+#include "trainer/stages/stage_plan.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+
+#include "base/text.h"
+#include "trainer/pipeline/cut_layers.h"
+#include "trainer/pipeline/lower.h"
+
+namespace gradwire {
+namespace {
+
+Status check_served(const PipelineSchedule& schedule) {
+  if (schedule.pipes() != 1) {
+    return {Code::kUnsupported,
+            format("a schedule of %d pipes (stages serve 1)", schedule.pipes())};
+  }
+  for (const auto& ops : schedule.ranks) {
+    for (const PipelineOp& op : ops) {
+      const bool served = is_compute(op.kind) && op.kind != PipelineOpKind::kRecompute;
+      if (served && op.version == 0) continue;
+      return {Code::kUnsupported,
+              format("%s in a schedule (stages serve F, B, I and W of version 0)",
+                     to_string(op).c_str())};
+    }
+  }
+  return {};
+}
+
+// Runs of layers that stay together: each begins with one that has parameters, but for the first,
+// which begins with the data. So every stage has some.
+struct LayerRuns {
+  std::vector<std::size_t> begins;
+  std::vector<std::int64_t> costs;  // products of forward and backward, 1 for each layer beside
+};
+
+LayerRuns layer_runs(const Model<float>& model) {
+  LayerRuns runs;
+  bool has_parameters = true;  // the run so far
+  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+    const auto [first, end] = model.parameters_of(layer);
+    if (layer == 0 || (end > first && has_parameters)) {
+      runs.begins.push_back(layer);
+      runs.costs.push_back(0);
+      has_parameters = false;
+    }
+    has_parameters = has_parameters || end > first;
+    const LayerCost cost = model.layer(layer).cost();
+    runs.costs.back() += cost.forward_macs + cost.input_macs + cost.weight_macs + 1;
+  }
+  return runs;
+}
+
+// The layers of each stage.
+Result<std::vector<LayerRange>> cut_model(const Model<float>& model, int stages) {
+  LayerRuns runs = layer_runs(model);
+  if (runs.begins.size() < static_cast<std::size_t>(stages)) {
+    return Status(Code::kInvalidArgument,
+                  format("%d stages of a model with %zu layers that have parameters (expected at "
+                         "most one stage for each)",
+                         stages, runs.begins.size()));
+  }
+  GW_ASSIGN(const std::vector<Range> cuts, cut_layers(runs.costs, stages));
+  runs.begins.push_back(model.layers());
+  std::vector<LayerRange> layers;
+  for (const Range& cut : cuts) {
+    layers.push_back({runs.begins[static_cast<std::size_t>(cut.begin)],
+                      runs.begins[static_cast<std::size_t>(cut.end)]});
+  }
+  return layers;
+}
+
+// The most micro-batches of a stage that are between their forward and the end of their backward.
+std::size_t most_contexts(const std::vector<PipelineOp>& ops, int stage) {
+  std::size_t open = 0;
+  std::size_t most = 0;
+  for (const PipelineOp& op : ops) {
+    if (op.stage != stage) continue;
+    if (op.kind == PipelineOpKind::kForward) most = std::max(most, ++open);
+    if (gives_weight_gradient(op.kind)) --open;
+  }
+  return most;
+}
+
+// The most micro-batches, beside the first one, that have some of a rank's gradients and not all.
+int most_at_a_time(const std::vector<PipelineOp>& ops, std::size_t stages) {
+  std::map<int, std::size_t> seen;  // stages, by micro-batch
+  std::size_t most = 1;
+  for (const PipelineOp& op : ops) {
+    if (!gives_weight_gradient(op.kind) || op.micro == 0) continue;
+    ++seen[op.micro];
+    most = std::max(most, seen.size());
+    if (seen[op.micro] == stages) seen.erase(op.micro);
+  }
+  return static_cast<int>(most);
+}
+
+}  // namespace
+
+std::vector<LayerRange> StagePlan::layers() const {
+  std::vector<LayerRange> ranges;
+  for (const StagePlace& place : stages) ranges.push_back(place.layers);
+  return ranges;
+}
+
+ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan) {
+  ModelShare share{.rank = plan.rank, .tensors = {}};
+  const std::vector<int>& rank_of = plan.schedule.rank_of.front();
+  for (std::size_t stage = 0; stage < plan.cuts.size(); ++stage) {
+    const int first = model.parameters_of(plan.cuts[stage].begin).first;
+    const int end = model.parameters_of(plan.cuts[stage].end - 1).second;
+    for (int index = first; index < end; ++index) {
+      const ParameterInfo& info = model.parameters()[static_cast<std::size_t>(index)];
+      const TensorBox whole = box_of(info);
+      ModelShare::Tensor& tensor = share.tensors.emplace_back(ModelShare::Tensor{info.name, {}});
+      for (int rank = 0; rank < plan.schedule.size(); ++rank) {
+        tensor.held.push_back(rank == rank_of[stage] ? whole : whole.cut(0, {0, 0}));
+      }
+    }
+  }
+  return share;
+}
+
+Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
+                              const PipelineExecution& how) {
+  GW_TRY(check_served(schedule));
+  StagePlan plan{.schedule = {}, .how = how, .rank = rank};
+  GW_ASSIGN(plan.cuts, cut_model(model, schedule.stages()));
+  GW_ASSIGN(plan.schedule, lower_pipeline(schedule, how.links));
+  const std::vector<PipelineOp>& ops = schedule.ranks[static_cast<std::size_t>(rank)];
+  std::size_t here = 0;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const LayerRange& layers = plan.cuts[static_cast<std::size_t>(stage)];
+    if (schedule.rank_of.front()[static_cast<std::size_t>(stage)] != rank) continue;
+    const std::size_t count = layers.end - layers.begin;
+    const bool split = std::ranges::any_of(ops, [&](const PipelineOp& op) {
+      return op.kind == PipelineOpKind::kBackwardInput && op.stage == stage;
+    });
+    plan.stages.push_back({stage, layers, {here, here + count}, most_contexts(ops, stage), split});
+    here += count;
+  }
+  plan.at_a_time = most_at_a_time(ops, plan.stages.size());
+  return plan;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,48 @@
+// How a model is cut into the stages of a schedule, and what of it is one rank's.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "gradwire/status.h"
+#include "trainer/model.h"
+#include "trainer/model_share.h"
+#include "trainer/pipeline/run/executor.h"
+#include "trainer/pipeline/schedule.h"
+
+namespace gradwire {
+
+// A stage that this rank holds.
+struct StagePlace {
+  int stage = 0;             // of the pipe
+  LayerRange layers = {};    // of the whole model
+  LayerRange here = {};      // the same among the rank's layers (Model::part())
+  std::size_t contexts = 0;  // micro-batches between their forward and the end of their backward
+  bool split = false;        // the backward is I and W
+};
+
+// The same on all ranks but for rank, stages, at_a_time.
+struct StagePlan {
+  PipelineSchedule schedule;  // lowered
+  PipelineExecution how = {};
+  int rank = 0;
+  std::vector<LayerRange> cuts = {};    // by stage: its layers of the whole model
+  std::vector<StagePlace> stages = {};  // this rank's, ascending
+  // Micro-batches whose gradients are under way at a time, as GradientFold::create() has it.
+  int at_a_time = 1;
+
+  // The ranges of part(), ascending.
+  std::vector<LayerRange> layers() const;
+};
+
+// `schedule`: valid, without transfers and operations of the step's end. Layers are cut by what
+// their products cost forward and back, before such as have parameters, so that every stage has
+// some. kInvalidArgument: fewer of these than stages. kUnsupported names what stages do not serve:
+// a second pipe, a version of weights, an operation that is none of F, B, I and W.
+Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
+                              const PipelineExecution& how);
+
+// Who holds which parameter: whole ones, each on one rank of Scope::kPipeline.
+ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan);
+
+}  // namespace gradwire

@@ -1,0 +1,122 @@
+#include "trainer/stages/stage_source.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/text.h"
+#include "trainer/pipeline/lower.h"
+
+namespace gradwire {
+
+StageSource::StageSource(const SourceParts& parts, const StagePlan& plan)
+    : model_(parts.model),
+      data_(parts.data),
+      parameters_(parts.parameters),
+      fold_(parts.fold),
+      micro_batches_(parts.data, parts.options),
+      statistics_(parts.model),
+      evaluated_(BatchPass::evaluated_at_once(parts.options.shares().samples(parts.options.batch))),
+      batches_(static_cast<std::size_t>(plan.schedule.micro_batches)),
+      evaluation_(batches_.size()),
+      done_(parts.model.parameters().size()) {
+  for (std::size_t layer = 0; layer < parts.model.layers(); ++layer) {
+    const int end = parts.model.parameters_of(layer).second;
+    layer_ends_.resize(static_cast<std::size_t>(end), end);
+  }
+}
+
+Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourceParts& parts,
+                                                                const StagePlan& plan,
+                                                                PipelineTransfers& transfers) {
+  const TrainingOptions& options = parts.options;
+  if (options.places.device.device().space != MemorySpace::kHost) {
+    return Status(Code::kUnsupported, "stages of a pipeline on a GPU (expected the CPU)");
+  }
+  if (parts.fold.hands_each_over()) {
+    return Status(Code::kUnsupported,
+                  "stages of a pipeline that hand each micro-batch's gradients over (expected "
+                  "their sum)");
+  }
+  if (options.accumulate != plan.schedule.micro_batches) {
+    return Status(Code::kInvalidArgument,
+                  format("a schedule of %d micro-batches for accumulate %d (expected as many)",
+                         plan.schedule.micro_batches, options.accumulate));
+  }
+  std::unique_ptr<StageSource> made(new StageSource(parts, plan));
+  GW_ASSIGN(made->work_, StageWork::create(parts.model, parts.data, plan,
+                                           {.max_rows = options.shares().samples(options.batch),
+                                            .recompute = options.recompute,
+                                            .memory = options.places.device}));
+  GW_ASSIGN(made->training_,
+            PipelineExecutor::create(plan.schedule, plan.rank, plan.how, *made->work_, transfers));
+  GW_ASSIGN(made->evaluating_, PipelineExecutor::create(forward_part(plan.schedule), plan.rank,
+                                                        plan.how, *made->work_, transfers));
+  return std::unique_ptr<StepGradientSource>(std::move(made));
+}
+
+StageValues StageSource::values() {
+  return {parameters_.values(), statistics_.buffer_values(), statistics_.statistics()};
+}
+
+// Gradients become complete in the schedule's order, and are handed over in the parameters'.
+Status StageSource::hand_over(int index, const Ready& ready) {
+  done_[static_cast<std::size_t>(index)] = true;
+  for (; next_ >= 0 && done_[static_cast<std::size_t>(next_)]; --next_) {
+    GW_TRY(ready(next_, layer_ends_[static_cast<std::size_t>(next_)]));
+  }
+  return {};
+}
+
+Result<double> StageSource::run(const StepPlace& place, const Ready& ready, const Over& over) {
+  if (gate_ != nullptr) {
+    return Status(Code::kUnsupported,
+                  "stages of a pipeline whose layers are brought one by one (expected whole ones)");
+  }
+  for (int micro = 0; micro < micro_batches_.size(); ++micro) {
+    batches_[static_cast<std::size_t>(micro)] = micro_batches_.at(place, micro);
+  }
+  done_.assign(done_.size(), false);
+  next_ = static_cast<int>(done_.size()) - 1;
+  work_->begin_step({.values = values(),
+                     .batches = batches_,
+                     .fold = &fold_,
+                     .done = [&](int index) { return hand_over(index, ready); },
+                     .told = told_});
+  const Status ran = training_->run();
+  if (!ran.ok()) {
+    work_->stop();
+    return ran;
+  }
+  for (int complete = 1; complete <= micro_batches_.size(); ++complete) GW_TRY(over(complete));
+  return work_->mean_loss();
+}
+
+// As many rounds of the schedule's forwards as the largest share has passes for.
+Result<Judgement> StageSource::judge(Range share, std::int64_t most, LayerGate*) {
+  const auto passes_a_round = static_cast<std::int64_t>(evaluation_.size());
+  const std::int64_t a_round = evaluated_ * passes_a_round;
+  Judgement sum;
+  for (std::int64_t round = 0; round * a_round < most; ++round) {
+    std::int64_t at = share.begin + round * a_round;
+    for (std::span<const std::uint32_t>& samples : evaluation_) {
+      const std::int64_t rows = std::clamp<std::int64_t>(share.end - at, 0, evaluated_);
+      samples = rows == 0 ? std::span<const std::uint32_t>()
+                          : data_.evaluation().subspan(static_cast<std::size_t>(at),
+                                                       static_cast<std::size_t>(rows));
+      at += rows;
+    }
+    work_->begin_evaluation(values(), evaluation_);
+    const Status ran = evaluating_->run();
+    if (!ran.ok()) {
+      work_->stop();
+      return ran;
+    }
+    sum.labels += work_->judgement().labels;
+    sum.correct += work_->judgement().correct;
+    sum.loss += work_->judgement().loss;
+  }
+  return sum;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,63 @@
+// Gradients of the layers of one rank's stages: micro-batches go through the stages of all ranks of
+// Scope::kPipeline, in the order of a schedule.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "gradwire/status.h"
+#include "trainer/pipeline/run/executor.h"
+#include "trainer/pipeline/run/transfers.h"
+#include "trainer/stages/stage_plan.h"
+#include "trainer/stages/stage_statistics.h"
+#include "trainer/stages/stage_work.h"
+#include "trainer/step/micro_batches.h"
+#include "trainer/step/step_gradient_source.h"
+
+namespace gradwire {
+
+class StageSource final : public StepGradientSource {
+ public:
+  // parts.model: StagePlan::layers() of the whole (Model::part()). `transfers` is borrowed.
+  // kUnsupported names what stages do not serve: a device, layers that are brought one by one,
+  // micro-batches that are handed over one by one. kInvalidArgument: another number of
+  // micro-batches than the schedule's.
+  static Result<std::unique_ptr<StepGradientSource>> create(const SourceParts& parts,
+                                                            const StagePlan& plan,
+                                                            PipelineTransfers& transfers);
+
+  void read_through(LayerGate* gate) override { gate_ = gate; }
+  Result<double> run(const StepPlace& place, const Ready& ready, const Over& over) override;
+  Result<Judgement> judge(Range share, std::int64_t most, LayerGate* gate) override;
+  std::vector<std::size_t> openings(Way) const override { return {}; }
+  RunningStatistics& running() override { return statistics_; }
+  void tell(const OnTrainerSpan* told) override { told_ = told; }
+
+ private:
+  StageSource(const SourceParts& parts, const StagePlan& plan);
+  StageValues values();
+  Status hand_over(int index, const Ready& ready);
+
+  const Model<float>& model_;
+  const DataSet& data_;
+  const ParameterStore& parameters_;
+  GradientFold& fold_;
+  MicroBatches micro_batches_;
+  StageStatistics statistics_;
+  std::int64_t evaluated_;  // samples of an evaluation's pass
+  LayerGate* gate_ = nullptr;
+  const OnTrainerSpan* told_ = nullptr;
+  std::vector<MicroBatch> batches_;  // of the step
+  std::vector<std::span<const std::uint32_t>> evaluation_;
+  std::vector<int> layer_ends_;  // of each parameter: the first one behind its layer
+  std::vector<bool> done_;       // of each parameter: its gradient is
+  int next_ = 0;                 // the last parameter that has not been handed over
+  std::unique_ptr<StageWork> work_;
+  std::optional<PipelineExecutor> training_;
+  std::optional<PipelineExecutor> evaluating_;
+};
+
+}  // namespace gradwire

@@ -1,0 +1,241 @@
+#include "trainer/stages/stage_work.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/elements.h"
+#include "base/text.h"
+#include "device/ops.h"
+#include "trainer/layers/cross_entropy.h"
+#include "trainer/layers/loss.h"
+
+namespace gradwire {
+namespace {
+
+bool goes_forward(const PipelineOp& op) {
+  return op.kind == PipelineOpKind::kSendForward || op.kind == PipelineOpKind::kReceiveForward;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<StageWork>> StageWork::create(const Model<float>& model, const DataSet& data,
+                                                     const StagePlan& plan,
+                                                     const Options& options) {
+  std::unique_ptr<StageWork> made(new StageWork(model, data, options));
+  const std::vector<int>& rank_of = plan.schedule.rank_of.front();
+  const int last = plan.schedule.stages() - 1;
+  const auto is_here = [&](int stage) {
+    return stage >= 0 && stage <= last && rank_of[static_cast<std::size_t>(stage)] == plan.rank;
+  };
+  for (const StagePlace& place : plan.stages) {
+    GW_ASSIGN(PipelineStage stage, PipelineStage::create(model, {.layers = place.here,
+                                                                 .contexts = place.contexts,
+                                                                 .max_rows = options.max_rows,
+                                                                 .split = place.split,
+                                                                 .recompute = options.recompute,
+                                                                 .memory = options.memory}));
+    const std::int64_t in = stage.input_elems(options.max_rows);
+    const std::int64_t out = stage.output_elems(options.max_rows);
+    const auto pool = [&](std::int64_t elems) { return MessagePool(options.memory, elems); };
+    made->held_.push_back(std::unique_ptr<Held>(
+        new Held{std::move(stage), place.stage, place.stage == 0, place.stage == last,
+                 is_here(place.stage + 1), is_here(place.stage - 1), pool(in), pool(out), pool(out),
+                 pool(in)}));
+  }
+  made->micros_.resize(static_cast<std::size_t>(plan.schedule.micro_batches));
+  made->inputs_.resize(static_cast<std::size_t>(options.max_rows * data.shape().elems()));
+  made->labels_.reserve(static_cast<std::size_t>(options.max_rows * data.labels_per_sample()));
+  return made;
+}
+
+void StageWork::begin_step(const Step& step) {
+  evaluates_ = false;
+  step_ = step;
+  for (Micro& micro : micros_) micro = {.stages_left = held_.size()};
+}
+
+void StageWork::begin_evaluation(const StageValues& values,
+                                 std::span<const std::span<const std::uint32_t>> samples) {
+  evaluates_ = true;
+  step_ = {.values = values};
+  evaluated_ = samples;
+  judgement_ = {};
+}
+
+void StageWork::stop() {
+  for (const auto& held : held_) {
+    held->stage.close_all();
+    for (MessagePool* pool : {&held->activations_in, &held->activations_out, &held->gradients_in,
+                              &held->gradients_out}) {
+      pool->give_all_back();
+    }
+  }
+}
+
+double StageWork::mean_loss() const {
+  double loss = 0;
+  for (const Micro& micro : micros_) loss += micro.loss;
+  return loss / static_cast<double>(micros_.size());
+}
+
+Result<StageWork::Held*> StageWork::held(int stage) {
+  for (const auto& one : held_) {
+    if (one->number == stage) return one.get();
+  }
+  return Status(Code::kInternal, format("stage %d is not on this rank", stage));
+}
+
+std::span<const std::uint32_t> StageWork::samples_of(int micro) const {
+  const auto at = static_cast<std::size_t>(micro);
+  if (!evaluates_) return step_.batches[at].samples;
+  return at < evaluated_.size() ? evaluated_[at] : std::span<const std::uint32_t>();
+}
+
+std::int64_t StageWork::rows_of(int micro) const {
+  return static_cast<std::int64_t>(samples_of(micro).size());
+}
+
+Status StageWork::run(const PipelineOp& op) {
+  GW_ASSIGN(Held* const there, held(op.stage));
+  switch (op.kind) {
+    case PipelineOpKind::kForward: return forward(*there, op.micro);
+    case PipelineOpKind::kBackward:
+    case PipelineOpKind::kBackwardInput:
+      GW_TRY(there->is_last ? derive_loss(*there, op.micro) : take_gradient(*there, op.micro));
+      GW_TRY(op.kind == PipelineOpKind::kBackward ? add_gradients(*there, op)
+                                                  : there->stage.backward_input(op.micro));
+      GW_TRY(hand_gradient(*there, op.micro));
+      if (op.kind == PipelineOpKind::kBackward) there->stage.close(op.micro);
+      return {};
+    case PipelineOpKind::kBackwardWeight:
+      GW_TRY(add_gradients(*there, op));
+      there->stage.close(op.micro);
+      return {};
+    default:
+      return {Code::kUnsupported, format("%s (stages serve F, B, I and W)", to_string(op).c_str())};
+  }
+}
+
+Status StageWork::forward(Held& held, int micro) {
+  const std::int64_t rows = rows_of(micro);
+  ModelPass<float> pass{step_.values.params, rows};
+  pass.buffers = step_.values.buffers;
+  pass.statistics = step_.values.statistics;
+  pass.told = step_.told;
+  pass.context.mode = PassMode::kEvaluate;
+  if (!evaluates_) pass.context = step_.batches[static_cast<std::size_t>(micro)].context;
+  GW_ASSIGN(const std::span<float> input, held.stage.open(micro, pass));
+  if (held.is_first) {
+    labels_.resize(static_cast<std::size_t>(rows * data_.labels_per_sample()));
+    data_.take(evaluates_ ? data_.test() : data_.train(), samples_of(micro), input, labels_);
+  } else {
+    GW_ASSIGN(Held* const before,
+              held.before_here ? this->held(held.number - 1) : Result<Held*>(&held));
+    MessagePool& pool = held.before_here ? before->activations_out : held.activations_in;
+    GW_ASSIGN(const std::span<float> message, pool.find(micro));
+    std::copy_n(message.begin(), input.size(), input.begin());
+    pool.give_back(micro);
+  }
+  if (rows > 0) GW_TRY(held.stage.forward(micro).error());
+  if (!held.is_last) {
+    GW_ASSIGN(const std::span<const float> output, held.stage.output(micro));
+    GW_ASSIGN(const std::span<float> message, held.activations_out.take(micro));
+    std::ranges::copy(output, message.begin());
+  }
+  if (!evaluates_) return {};
+  if (held.is_last && rows > 0) GW_TRY(judge(held, micro));
+  held.stage.close(micro);
+  return {};
+}
+
+// Labels of the micro-batch are in labels_ on return.
+Status StageWork::judge(Held& held, int micro) {
+  const std::span<const std::uint32_t> samples = samples_of(micro);
+  const std::int64_t labels = rows_of(micro) * data_.labels_per_sample();
+  labels_.resize(static_cast<std::size_t>(labels));
+  const auto inputs = static_cast<std::size_t>(rows_of(micro) * data_.shape().elems());
+  data_.take(data_.test(), samples, std::span(inputs_).first(inputs), labels_);
+  GW_ASSIGN(const std::span<const float> outputs, held.stage.output(micro));
+  judgement_.labels += labels;
+  judgement_.correct += count_correct<float>(outputs, labels_);
+  judgement_.loss +=
+      gradwire::mean_loss<float>(model_.loss(), outputs, labels_, {}) * static_cast<double>(labels);
+  return {};
+}
+
+Status StageWork::derive_loss(Held& held, int micro) {
+  const MicroBatch& batch = step_.batches[static_cast<std::size_t>(micro)];
+  const std::int64_t rows = rows_of(micro);
+  labels_.resize(static_cast<std::size_t>(rows * data_.labels_per_sample()));
+  const auto inputs = static_cast<std::size_t>(rows * data_.shape().elems());
+  data_.take(data_.train(), batch.samples, std::span(inputs_).first(inputs), labels_);
+  GW_ASSIGN(const std::span<const float> outputs, held.stage.output(micro));
+  GW_ASSIGN(const std::span<float> by_outputs, held.stage.output_gradient(micro));
+  micros_[static_cast<std::size_t>(micro)].loss =
+      gradwire::mean_loss<float>(model_.loss(), outputs, labels_, by_outputs);
+  if (batch.loss_scale == 1) return {};
+  return scale(view_of<float>(by_outputs), batch.loss_scale, {});
+}
+
+Status StageWork::take_gradient(Held& held, int micro) {
+  GW_ASSIGN(Held* const next, held.next_here ? this->held(held.number + 1) : Result<Held*>(&held));
+  MessagePool& pool = held.next_here ? next->gradients_out : held.gradients_in;
+  GW_ASSIGN(const std::span<float> message, pool.find(micro));
+  GW_ASSIGN(const std::span<float> by_outputs, held.stage.output_gradient(micro));
+  std::copy_n(message.begin(), by_outputs.size(), by_outputs.begin());
+  pool.give_back(micro);
+  return {};
+}
+
+Status StageWork::hand_gradient(Held& held, int micro) {
+  if (held.is_first) return {};
+  GW_ASSIGN(const std::span<const float> by_inputs, held.stage.input_gradient(micro));
+  GW_ASSIGN(const std::span<float> message, held.gradients_out.take(micro));
+  std::ranges::copy(by_inputs, message.begin());
+  return {};
+}
+
+// Of the stage's weights, to the fold.
+Status StageWork::add_gradients(Held& held, const PipelineOp& op) {
+  Micro& micro = micros_[op.micro];
+  if (micro.stages_left == held_.size()) {
+    GW_ASSIGN(micro.grads, step_.fold->begin(op.micro));
+  }
+  auto complete = [&](int index) {
+    GW_ASSIGN(const bool done, step_.fold->ready(index, op.micro));
+    return done ? step_.done(index) : Status();
+  };
+  GW_TRY(op.kind == PipelineOpKind::kBackward
+             ? held.stage.backward(op.micro, micro.grads, std::ref(complete))
+             : held.stage.backward_params(op.micro, micro.grads, std::ref(complete)));
+  if (--micro.stages_left > 0) return {};
+  return step_.fold->micro_batch_done(op.micro, step_.batches[op.micro].loss_scale);
+}
+
+Result<std::span<float>> StageWork::taken(const PipelineOp& op) {
+  GW_ASSIGN(Held* const there, held(op.stage));
+  return goes_forward(op) ? there->activations_in.take(op.micro)
+                          : there->gradients_in.take(op.micro);
+}
+
+Result<std::span<std::byte>> StageWork::room_for(const PipelineOp& receive) {
+  GW_ASSIGN(const std::span<float> room, taken(receive));
+  return std::as_writable_bytes(room);
+}
+
+Result<std::span<const std::byte>> StageWork::message(const PipelineOp& send) {
+  GW_ASSIGN(Held* const there, held(send.stage));
+  MessagePool& pool = goes_forward(send) ? there->activations_out : there->gradients_out;
+  GW_ASSIGN(const std::span<float> values, pool.find(send.micro));
+  return std::as_bytes(values);
+}
+
+void StageWork::sent(const PipelineOp& send) {
+  const auto there = held(send.stage);
+  if (!there.has_value()) return;
+  MessagePool& pool =
+      goes_forward(send) ? there.value()->activations_out : there.value()->gradients_out;
+  pool.give_back(send.micro);
+}
+
+}  // namespace gradwire

@@ -1,0 +1,121 @@
+// What the operations of one rank's list do with real layers: F, B, I and W of its stages, and the
+// messages between them.
+//
+// A message is a micro-batch's activations or their derivative, (rows, width) in fp32, always with
+// room for all rows. Between stages of one rank it is handed over in place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gradwire/status.h"
+#include "trainer/data/data_set.h"
+#include "trainer/gradient_fold.h"
+#include "trainer/judgement.h"
+#include "trainer/memory/memory_arena.h"
+#include "trainer/model.h"
+#include "trainer/pipeline/run/work.h"
+#include "trainer/stages/message_pool.h"
+#include "trainer/stages/pipeline_stage.h"
+#include "trainer/stages/stage_plan.h"
+#include "trainer/step/micro_batches.h"
+
+namespace gradwire {
+
+// What the layers of a rank read and move beside parameters.
+struct StageValues {
+  std::span<const float> params = {};
+  std::span<const float> buffers = {};
+  std::span<double> statistics = {};
+};
+
+// From the thread that executes.
+class StageWork final : public PipelineWork {
+ public:
+  struct Options {
+    std::int64_t max_rows = 1;  // samples of a micro-batch
+    std::string recompute = "none";
+    MemoryArena memory = {};
+  };
+  // All are borrowed; `model`: the rank's part. Errors as PipelineStage::create().
+  static Result<std::unique_ptr<StageWork>> create(const Model<float>& model, const DataSet& data,
+                                                   const StagePlan& plan, const Options& options);
+
+  // What a step works on, borrowed until the next one.
+  struct Step {
+    StageValues values = {};
+    std::span<const MicroBatch> batches = {};  // by micro-batch
+    GradientFold* fold = nullptr;
+    // Parameter `index` has all of its micro-batches' gradients: in any order.
+    std::function<Status(int index)> done = {};
+    const OnTrainerSpan* told = nullptr;
+  };
+  void begin_step(const Step& step);
+  // Of the step: the mean of the losses where the last stage is, else 0.
+  double mean_loss() const;
+
+  // Samples of the evaluation, by micro-batch; what is behind them is empty. Forwards alone follow.
+  void begin_evaluation(const StageValues& values,
+                        std::span<const std::span<const std::uint32_t>> samples);
+  // Of the evaluation's samples where the last stage is.
+  const Judgement& judgement() const { return judgement_; }
+  // Forgets what is under way.
+  void stop();
+
+  Status run(const PipelineOp& op) override;
+  Status finish(const PipelineOp&) override { return {}; }
+  Result<std::span<std::byte>> room_for(const PipelineOp& receive) override;
+  Result<std::span<const std::byte>> message(const PipelineOp& send) override;
+  void sent(const PipelineOp& send) override;
+
+ private:
+  // A stage of the rank, and what leaves and enters it: pools of the boundaries.
+  struct Held {
+    PipelineStage stage;
+    int number = 0;
+    bool is_first = false;
+    bool is_last = false;
+    bool next_here = false;    // the next stage is this rank's
+    bool before_here = false;  // the one before is
+    MessagePool activations_in;
+    MessagePool activations_out;
+    MessagePool gradients_in;
+    MessagePool gradients_out;
+  };
+  struct Micro {
+    std::span<float> grads = {};
+    std::size_t stages_left = 0;  // without their gradients
+    double loss = 0;
+  };
+
+  StageWork(const Model<float>& model, const DataSet& data, const Options& options)
+      : model_(model), data_(data), max_rows_(options.max_rows) {}
+  Result<Held*> held(int stage);
+  Result<std::span<float>> taken(const PipelineOp& op);
+  Status forward(Held& held, int micro);
+  Status judge(Held& held, int micro);
+  Status derive_loss(Held& held, int micro);
+  Status take_gradient(Held& held, int micro);
+  Status hand_gradient(Held& held, int micro);
+  Status add_gradients(Held& held, const PipelineOp& op);
+  std::span<const std::uint32_t> samples_of(int micro) const;
+  std::int64_t rows_of(int micro) const;
+
+  const Model<float>& model_;
+  const DataSet& data_;
+  std::int64_t max_rows_;
+  std::vector<std::unique_ptr<Held>> held_;
+  std::vector<float> inputs_;  // of samples whose labels alone are wanted
+  std::vector<std::uint32_t> labels_;
+  bool evaluates_ = false;
+  Step step_;
+  std::span<const std::span<const std::uint32_t>> evaluated_;
+  std::vector<Micro> micros_;
+  Judgement judgement_;
+};
+
+}  // namespace gradwire
