@@ -12,7 +12,7 @@
 #include "apps/sweep/run_spec.h"
 #include "apps/train/mode_flags.h"
 #include "apps/train/own_momentum.h"
-#include "apps/train/parallel_flag.h"
+#include "apps/train/parallel/parallel_flag.h"
 #include "apps/train/rank_run.h"
 #include "apps/train/train_options.h"
 #include "base/nearest.h"

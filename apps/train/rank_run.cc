@@ -8,11 +8,13 @@
 #include "adapters/trainer/compressor_check.h"
 #include "adapters/trainer/divergence.h"
 #include "apps/job.h"
+#include "apps/sim/pipeline_choice.h"
 #include "apps/train/memory_table.h"
 #include "apps/train/own_momentum.h"
 #include "apps/train/run_estimate.h"
 #include "apps/train/run_options.h"
 #include "apps/train/run_strategy.h"
+#include "base/hash.h"
 #include "base/text.h"
 #include "trainer/data/catalog.h"
 #include "trainer/models.h"
@@ -62,6 +64,16 @@ std::string canonical(const Registry& registry, const std::string& compressor) {
   return text;
 }
 
+// Null where --parallel asks for none. Collective.
+Result<std::unique_ptr<RankStages>> make_stages(const TrainOptions& o, const Problem& problem,
+                                                MeshGroups& groups) {
+  if (groups.sizes().pp == 1) return std::unique_ptr<RankStages>();
+  GW_ASSIGN(const PipelineSchedule schedule,
+            choose_pipeline(to_string(o.parallel.order), groups.sizes().pp,
+                            static_cast<int>(o.accumulate)));
+  return RankStages::create(problem.model, schedule, groups);
+}
+
 }  // namespace
 
 Shuffle shuffle_of(const TrainOptions& o, const DataSet& data) {
@@ -92,11 +104,12 @@ Result<Problem> load_problem(const TrainOptions& options, const std::string& env
 }
 
 RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
-                 RunReport* report, Trainer trainer)
+                 RunReport* report, std::unique_ptr<RankStages> stages, Trainer trainer)
     : options_(options),
       problem_(problem),
       communicator_(communicator),
       report_(report),
+      stages_(std::move(stages)),
       trainer_(std::move(trainer)) {}
 
 Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
@@ -104,14 +117,20 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
                                                  RunReport* report, Interruption* interruption) {
   GW_ASSIGN(const MeshSizes sizes, options.parallel.mesh(communicator.size()));
   GW_ASSIGN(MeshGroups groups, MeshGroups::create(communicator, sizes));
-  GW_ASSIGN(const TrainingOptions training, training_options(options, problem.data, groups));
+  GW_ASSIGN(TrainingOptions training, training_options(options, problem.data, groups));
   if (options.memory)
     GW_TRY(planned_memory(options, problem, groups.coordinates().dp, sizes.dp).error());
   GW_ASSIGN(const Demands demands, strategy_demands(options));
-  auto trainer = Trainer::create(problem.model, problem.data, training, demands);
+  auto stages = make_stages(options, problem, groups);
+  if (!stages.has_value()) return stages.error().with_context("train");
+  RankStages* const held = stages.value().get();
+  if (held != nullptr) training.share = &held->share();
+  auto trainer =
+      Trainer::create(held == nullptr ? problem.model : held->model(), problem.data, training,
+                      demands, held == nullptr ? SourceChoice() : held->source());
   if (!trainer.has_value()) return trainer.error().with_context("train");
-  std::unique_ptr<RankRun> run(
-      new RankRun(options, problem, communicator, report, std::move(trainer).value()));
+  std::unique_ptr<RankRun> run(new RankRun(options, problem, communicator, report,
+                                           std::move(stages).value(), std::move(trainer).value()));
   // The views stay valid: the trainer does not move any more.
   if (!options.trace.empty()) {
     run->trace_ = std::make_unique<RankTrace>(0, options.trace_steps);
@@ -262,8 +281,12 @@ StepRow RankRun::row_of(const StepReport& step, const TrafficBytes& sent) {
   row.payload_bytes = now.payload_bytes - aggregated_.payload_bytes;
   // Of every step that was made, also where ranks exchange more rarely, or otherwise.
   if (!step.skipped) {
-    row.dense_bytes = dense_ring_bytes(parameter_elems(problem_.model.parameters()),
-                                       communicator_.rank(), communicator_.size());
+    const MeshGroups& groups = strategy_->groups();
+    row.dense_bytes = stages_ == nullptr
+                          ? dense_ring_bytes(parameter_elems(problem_.model.parameters()),
+                                             communicator_.rank(), communicator_.size())
+                          : dense_ring_bytes(parameter_elems(stages_->model().parameters()),
+                                             groups.coordinates().dp, groups.sizes().dp);
   }
   row.step_seconds = step.compute_seconds + step.exchange_seconds - (measured - measured_seconds_);
   row.compute_seconds = step.compute_seconds;
@@ -318,6 +341,24 @@ RunFacts RankRun::facts() const {
   return facts;
 }
 
+Status RankRun::save_and_hash(RunFacts& facts) {
+  WholeModel whole;
+  if (stages_ != nullptr) {
+    GW_ASSIGN(whole, stages_->gather(saved_tensors()));
+  }
+  if (report_ == nullptr) return {};
+  if (!options_.save_params.empty()) {
+    GW_TRY(save_safetensors(options_.save_params,
+                            stages_ == nullptr ? saved_tensors() : whole.tensors));
+  }
+  if (stages_ == nullptr) {
+    GW_ASSIGN(facts.params_hash, trainer_.parameter_hash());
+  } else {
+    facts.params_hash = hash_bytes(std::as_bytes(std::span(whole.parameters)));
+  }
+  return {};
+}
+
 Status RankRun::finish(double accuracy) {
   std::optional<MemoryTable> memory;
   if (options_.memory) {
@@ -332,14 +373,11 @@ Status RankRun::finish(double accuracy) {
     GW_TRY(write_trace(communicator_, *trace_, trace_file_ ? &*trace_file_ : nullptr));
   }
   if (checkpoints_ != nullptr) GW_TRY(checkpoints_->settle());
-  if (report_ == nullptr) return {};
-  if (!options_.save_params.empty()) {
-    GW_TRY(save_safetensors(options_.save_params, saved_tensors()));
-  }
   RunFacts done = facts();
+  GW_TRY(save_and_hash(done));
+  if (report_ == nullptr) return {};
   done.accuracy = accuracy;
   done.test_loss = trainer_.test_loss();
-  GW_ASSIGN(done.params_hash, trainer_.parameter_hash());
   done.memory = std::move(memory);
   return report_->finish(done);
 }

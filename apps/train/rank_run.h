@@ -10,6 +10,7 @@
 
 #include "adapters/trainer/distributed_strategy.h"
 #include "adapters/trainer/measured_gradients.h"
+#include "adapters/trainer/pipeline/rank_stages.h"
 #include "apps/train/report.h"
 #include "apps/train/run_checkpoints.h"
 #include "apps/train/trace_file.h"
@@ -55,7 +56,7 @@ class RankRun {
 
  private:
   RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
-          RunReport* report, Trainer trainer);
+          RunReport* report, std::unique_ptr<RankStages> stages, Trainer trainer);
   Status start();
   Status on_step(const StepReport& step);
   Status start_checkpoints();
@@ -68,6 +69,8 @@ class RankRun {
   Status diverged(const Status& why);
   RunFacts facts() const;
   Status finish(double accuracy);
+  // Where the whole model is: of stages on the first rank alone.
+  Status save_and_hash(RunFacts& facts);
   std::string headline();
   std::vector<NamedTensor> saved_tensors();
 
@@ -76,6 +79,7 @@ class RankRun {
   Communicator& communicator_;  // of all ranks
   RunReport* report_;
   Interruption* interruption_ = nullptr;
+  std::unique_ptr<RankStages> stages_;  // null where the rank has the whole model
   Trainer trainer_;
   std::unique_ptr<RankTrace> trace_;     // null without --trace; before who tells it
   std::optional<TraceFile> trace_file_;  // on rank 0

@@ -205,8 +205,10 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
         GW_ASSIGN(o.parallel, ParallelSpec::parse(text));
         return Status();
       },
-      "division of the ranks: dp=N (replicas; without a launcher, N threads), zero=N (in place of "
-      "--zero), and tp=N and pp=N, of which only 1 is supported yet (dp=4,zero=1)");
+      "division of the ranks, without a launcher threads: dp=N (replicas), pp=N[/SCHEDULE] "
+      "(pipeline "
+      "stages), zero=N (in place of --zero), and tp=N, of which only 1 is supported yet "
+      "(dp=4,zero=1)");
   flags.integer("inproc", o.inproc, {1, kMostThreadRanks},
                 "number of ranks as threads of this process", "the launcher's ranks, else 1");
   flags.bytes("bucket-bytes", o.bucket_bytes, {1}, "size of a gradient bucket, in bytes");

@@ -193,15 +193,18 @@ std::string layout_text(const TensorLayout& layout) {
 }
 
 std::string order_text(const PipelineOrder& order) {
-  if (order.kind == OrderKind::k1f1b) return "";
-  if (order.kind == OrderKind::kFile) return "/file[" + order.path + "]";
-  std::string text = "/";
+  return order.kind == OrderKind::k1f1b ? "" : "/" + to_string(order);
+}
+
+}  // namespace
+
+std::string to_string(const PipelineOrder& order) {
+  if (order.kind == OrderKind::kFile) return "file[" + order.path + "]";
+  std::string text;
   for (const auto& [kind, name] : kOrders) text += kind == order.kind ? name : "";
   const bool chunks = has_chunks(order.kind) && order.chunks != PipelineOrder().chunks;
   return chunks ? text + format("[chunks=%d]", order.chunks) : text;
 }
-
-}  // namespace
 
 Result<ParallelSpec> ParallelSpec::parse(std::string_view text) {
   static const std::vector<std::string> axes{"dp", "tp", "pp", "zero"};

@@ -76,6 +76,8 @@ struct ParallelSpec {
   friend bool operator==(const ParallelSpec&, const ParallelSpec&) = default;
 };
 
+// The schedule's own text: interleaved[chunks=2].
+std::string to_string(const PipelineOrder& order);
 // The canonical text, which parses to an equal value: items in the order dp, tp, pp, zero, without
 // what is so anyway.
 std::string to_string(const ParallelSpec& spec);

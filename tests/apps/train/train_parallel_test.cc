@@ -119,8 +119,10 @@ TEST_F(TrainParallel, WhatDoesNotFitIsRefused) {
               fails(kInvalid, "--parallel dp=3,zero=1", "= 3 ranks", "the job has 4"));
   EXPECT_THAT(refused({"--parallel", "tp=2"}),
               fails(kInvalid, "--parallel tp=2", "not supported yet", "tp=1"));
-  EXPECT_THAT(refused({"--parallel", "dp=2,pp=2/zb-h1"}),
-              fails(kInvalid, "--parallel dp=2,pp=2/zb-h1", "not supported yet", "pp=1"));
+  EXPECT_THAT(refused({"--parallel", "tp=2,pp=2/zb-h1"}),
+              fails(kInvalid, "--parallel tp=2,pp=2/zb-h1", "not supported yet", "tp=1"));
+  EXPECT_THAT(refused({"--parallel", "dp=9,pp=8"}),
+              fails(kInvalid, "--parallel dp=9,pp=8", "at most 64", "gradwire run -n 72"));
   EXPECT_THAT(refused({"--parallel", "dp=2/ring"}), fails(kInvalid, "--parallel", "'2/ring'"));
   EXPECT_THAT(refused({"--parallel", "dp=5"}), fails(kInvalid, "--batch", "multiple of 5", "48"));
 }

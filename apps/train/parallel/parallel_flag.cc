@@ -1,4 +1,4 @@
-#include "apps/train/parallel_flag.h"
+#include "apps/train/parallel/parallel_flag.h"
 
 #include "base/text.h"
 
@@ -14,7 +14,9 @@ Status refuse_parallel(const TrainOptions& options, const std::string& why) {
 Status settle_parallel(const Flags& flags, TrainOptions& options, int launched) {
   if (!flags.given("parallel")) return {};
   const ParallelSpec& spec = options.parallel;
-  if (const Status served = spec.check_served(); !served.ok()) {
+  ParallelSpec unstaged = spec;  // stages are served, with what check_stages_served() leaves
+  unstaged.pp = 1;
+  if (const Status served = unstaged.check_served(); !served.ok()) {
     return refuse_parallel(options, std::string(served.message()));
   }
   if (spec.zero != ParallelSpec::kUnsaid) {
@@ -25,14 +27,18 @@ Status settle_parallel(const Flags& flags, TrainOptions& options, int launched) 
     }
     options.zero = spec.zero;
   }
-  if (options.inproc == 0 && launched == 0 && spec.dp != ParallelSpec::kUnsaid) {
-    if (spec.dp > kMostThreadRanks) {
+  const bool says_ranks = spec.dp != ParallelSpec::kUnsaid || spec.pp > 1;
+  if (options.inproc == 0 && launched == 0 && says_ranks) {
+    const std::int64_t ranks =
+        std::int64_t{spec.pp} * (spec.dp == ParallelSpec::kUnsaid ? 1 : spec.dp);
+    if (ranks > kMostThreadRanks) {
       return refuse_parallel(
-          options, format("without a launcher, ranks are threads of this process (got %d, "
-                          "expected at most %d; or use gradwire run -n %d)",
-                          spec.dp, kMostThreadRanks, spec.dp));
+          options,
+          format("without a launcher, ranks are threads of this process (got %lld, "
+                 "expected at most %d; or use gradwire run -n %lld)",
+                 static_cast<long long>(ranks), kMostThreadRanks, static_cast<long long>(ranks)));
     }
-    options.inproc = spec.dp;
+    options.inproc = ranks;
   }
   const std::int64_t ranks = options.inproc > 0 ? options.inproc : launched > 0 ? launched : 1;
   const auto mesh = spec.mesh(static_cast<int>(ranks));

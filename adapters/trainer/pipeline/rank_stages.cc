@@ -1,0 +1,82 @@
+#include "adapters/trainer/pipeline/rank_stages.h"
+
+#include <algorithm>
+#include <string>
+
+#include "base/elements.h"
+#include "trainer/parameters.h"
+#include "trainer/stages/stage_source.h"
+
+namespace gradwire {
+namespace {
+
+// Names of a part's tensors, in the order in which its rank sends them.
+std::vector<std::string> tensor_names(const Model<float>& part) {
+  std::vector<std::string> names;
+  for (const ParameterInfo& info : part.parameters()) names.push_back(info.name);
+  for (const ParameterInfo& info : part.buffers()) names.push_back(info.name);
+  return names;
+}
+
+TensorView tensor_of(std::span<const NamedTensor> tensors, const std::string& name) {
+  return std::ranges::find(tensors, name, &NamedTensor::name)->tensor;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankStages>> RankStages::create(const Model<float>& whole,
+                                                       const PipelineSchedule& schedule,
+                                                       MeshGroups& groups) {
+  GW_ASSIGN(Communicator* const group, groups.group(MeshScope::kPp));
+  GW_ASSIGN(StagePlan plan, plan_stages(whole, schedule, group->rank(), {}));
+  GW_ASSIGN(Model<float> part, whole.part(plan.layers()));
+  GW_ASSIGN(CommunicatorTransfers transfers, CommunicatorTransfers::create(*group, plan.schedule));
+  return std::unique_ptr<RankStages>(
+      new RankStages(whole, *group, std::move(plan), std::move(part), std::move(transfers)));
+}
+
+SourceChoice RankStages::source() {
+  return {
+      [this](const SourceParts& parts) { return StageSource::create(parts, plan_, transfers_); },
+      plan_.at_a_time};
+}
+
+Result<Model<float>> RankStages::part_of(int rank) const {
+  std::vector<LayerRange> ranges;
+  const std::vector<int>& rank_of = plan_.schedule.rank_of.front();
+  for (std::size_t stage = 0; stage < plan_.cuts.size(); ++stage) {
+    if (rank_of[stage] == rank) ranges.push_back(plan_.cuts[stage]);
+  }
+  return whole_.part(ranges);
+}
+
+Result<WholeModel> RankStages::gather(std::span<const NamedTensor> own) {
+  if (group_.rank() != 0) {
+    for (const std::string& name : tensor_names(part_)) {
+      GW_ASSIGN(Work work, group_.send(tensor_of(own, name), 0));
+      GW_TRY(work.wait().with_context("stages: " + name));
+    }
+    return WholeModel();
+  }
+  WholeModel all;
+  all.parameters.resize(static_cast<std::size_t>(parameter_elems(whole_.parameters())));
+  all.buffers.resize(static_cast<std::size_t>(parameter_elems(whole_.buffers())));
+  all.tensors = named_tensors(whole_.parameters(), all.parameters);
+  for (NamedTensor& buffer : named_tensors(whole_.buffers(), all.buffers)) {
+    all.tensors.push_back(std::move(buffer));
+  }
+  for (const NamedTensor& mine : own) {
+    std::ranges::copy(elements<float>(ConstTensorView(mine.tensor)),
+                      elements<float>(tensor_of(all.tensors, mine.name)).begin());
+  }
+  for (int rank = 1; rank < group_.size(); ++rank) {
+    GW_ASSIGN(const Model<float> part, part_of(rank));
+    for (const std::string& name : tensor_names(part)) {
+      GW_ASSIGN(Work work, group_.recv(tensor_of(all.tensors, name), rank));
+      GW_TRY(work.wait().with_context("stages: " + name));
+    }
+  }
+  return all;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,71 @@
+// The stages of a model that one rank of a mesh holds: its part of the model, how its trainer comes
+// by gradients, and the whole model again where a run ends.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "adapters/trainer/mesh/mesh_groups.h"
+#include "adapters/trainer/pipeline/communicator_transfers.h"
+#include "gradwire/communicator.h"
+#include "gradwire/status.h"
+#include "trainer/model.h"
+#include "trainer/model_share.h"
+#include "trainer/pipeline/schedule.h"
+#include "trainer/stages/stage_plan.h"
+#include "trainer/step/step_gradient_source.h"
+
+namespace gradwire {
+
+// All parameters and running statistics of a model, in its order.
+struct WholeModel {
+  std::vector<float> parameters = {};
+  std::vector<float> buffers = {};
+  // Views of both.
+  std::vector<NamedTensor> tensors = {};
+};
+
+// From the thread that trains. Stays where it is: what it gives away refers to it.
+class RankStages {
+ public:
+  // `schedule`: valid, without transfers, for the mesh's pp ranks. `whole` and `groups` are
+  // borrowed for the object's life. Collective over the rank's group of the scope pp. Errors as
+  // plan_stages(), Model::part() and CommunicatorTransfers::create().
+  static Result<std::unique_ptr<RankStages>> create(const Model<float>& whole,
+                                                    const PipelineSchedule& schedule,
+                                                    MeshGroups& groups);
+  RankStages(const RankStages&) = delete;
+  RankStages& operator=(const RankStages&) = delete;
+
+  // This rank's layers, which its trainer is made for, by source().
+  const Model<float>& model() const { return part_; }
+  SourceChoice source();
+  // Who holds what of the model.
+  const ModelShare& share() const { return share_; }
+
+  // Collective over the group: the first of its ranks has the whole model, the others nothing.
+  // `own`: parameters and running statistics of model(), as a trainer has them, on the host.
+  Result<WholeModel> gather(std::span<const NamedTensor> own);
+
+ private:
+  RankStages(const Model<float>& whole, Communicator& group, StagePlan plan, Model<float> part,
+             CommunicatorTransfers transfers)
+      : whole_(whole),
+        group_(group),
+        plan_(std::move(plan)),
+        share_(share_of_stages(whole, plan_)),
+        part_(std::move(part)),
+        transfers_(std::move(transfers)) {}
+  Result<Model<float>> part_of(int rank) const;
+
+  const Model<float>& whole_;
+  Communicator& group_;
+  StagePlan plan_;
+  ModelShare share_;
+  Model<float> part_;
+  CommunicatorTransfers transfers_;
+};
+
+}  // namespace gradwire

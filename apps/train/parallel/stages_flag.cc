@@ -1,0 +1,46 @@
+#include "apps/train/parallel/stages_flag.h"
+
+#include <string>
+
+#include "adapters/trainer/optimizers/optimizer_spec.h"
+
+namespace gradwire {
+
+const std::vector<UnservedByStages>& unserved_by_stages() {
+  using Options = const TrainOptions&;
+  static const std::vector<UnservedByStages> kAll{
+      {"--zero", "--zero 0", [](Options o) { return o.zero > 0; }},
+      {"--optimizer", "sgd, nesterov, adamw or lamb",
+       [](Options o) {
+         const auto choice = parse_optimizer(o.optimizer);
+         return choice.has_value() && choice.value().method.has_value();
+       }},
+      {"--tied", "a head of its own", [](Options o) { return o.tied; }},
+      {"--accumulate-policy", "sum-then-reduce",
+       [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
+      {"--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
+      {"--no-main-grads", "gradients in fp32", [](Options o) { return o.no_main_grads; }},
+      {"--device", "--device cpu", [](Options o) { return o.place.space == MemorySpace::kCuda; }},
+      {"--offload", "--offload none", [](Options o) { return o.offload != "none"; }},
+      {"--measure-every", "--measure-every 0", [](Options o) { return o.measure_every > 0; }},
+      {"--memory", "a run without it", [](Options o) { return o.memory; }},
+      {"--dry-run", "a run without it", [](Options o) { return o.dry_run; }},
+      {"--trace", "a run without it", [](Options o) { return !o.trace.empty(); }},
+      {"--checkpoint", "--save-params at the end", [](Options o) { return !o.checkpoint.empty(); }},
+      {"--load-params", "parameters of the seed", [](Options o) { return !o.load_params.empty(); }},
+  };
+  return kAll;
+}
+
+Status check_stages_served(const TrainOptions& options) {
+  if (options.parallel.pp == 1) return {};
+  for (const UnservedByStages& one : unserved_by_stages()) {
+    if (!one.asked(options)) continue;
+    return {Code::kUnsupported, "train: " + std::string(one.flag) + " with --parallel " +
+                                    to_string(options.parallel) + " (expected " +
+                                    std::string(one.served) + ": docs/pipelines.md)"};
+  }
+  return {};
+}
+
+}  // namespace gradwire

@@ -1,0 +1,152 @@
+// `gradwire train --parallel pp=N`: the same parameters as on one rank, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/train/parallel/stages_flag.h"
+#include "tests/apps/train/train_runs.h"
+#include "tests/support/fails.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gradwire::train_stages_test {
+namespace {
+
+class TrainStages : public ::testing::Test {
+ protected:
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  // The last line of the metrics of a run.
+  nlohmann::json totals(const std::string& parallel, const Words& more) const {
+    Words words{"--parallel",    parallel, "--steps",     "5",
+                "--batch",       "48",     "--seed",      "5",
+                "--accumulate",  "4",      "--algorithm", "canonical",
+                "--check-every", "1",      "--metrics",   file("m.jsonl")};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(train(words), "ok") << parallel;
+    const auto lines = json_lines(file("m.jsonl"));
+    return lines.empty() ? nlohmann::json() : lines.back();
+  }
+
+  TemporaryFolder folder_;
+};
+
+const Words kMlp{"--hidden", "24,20,18,16,20,14,12,16"};
+
+// Whatever the schedule, and whether replicas hold the stages.
+TEST_F(TrainStages, HaveTheBitsOfWholeModels) {
+  for (const char* dp : {"dp=1", "dp=2"}) {
+    const nlohmann::json whole = totals(dp, kMlp);
+    for (const char* pp :
+         {"pp=2", "pp=2/gpipe", "pp=2/interleaved", "pp=3/zb-h1", "pp=2/breadth-first[chunks=3]"}) {
+      const nlohmann::json stages = totals(std::string(dp) + "," + pp, kMlp);
+      for (const char* key : {"params_hash", "accuracy", "parameters"}) {
+        ASSERT_TRUE(whole.contains(key)) << key << " in " << whole;
+        EXPECT_EQ(stages[key], whole[key]) << dp << " " << pp << ": " << key;
+      }
+    }
+  }
+}
+
+// In 16 bits, with a scale, with another optimizer, with layers that are computed again.
+TEST_F(TrainStages, ServeWhatOneRankDoes) {
+  const std::vector<Words> all{{"--precision", "bf16"},
+                               {"--precision", "fp16", "--loss-scale", "256"},
+                               {"--optimizer", "adamw", "--lr", "0.002"},
+                               {"--optimizer", "lamb", "--lr", "0.01"},
+                               {"--momentum-at", "worker"},
+                               {"--recompute", "full"},
+                               {"--eval-every", "2"}};
+  for (const Words& more : all) {
+    Words words = kMlp;
+    words.insert(words.end(), more.begin(), more.end());
+    const nlohmann::json whole = totals("dp=1", words);
+    const nlohmann::json stages = totals("pp=2/interleaved", words);
+    ASSERT_TRUE(whole.contains("params_hash")) << more.front();
+    EXPECT_EQ(stages["params_hash"], whole["params_hash"]) << more.front() << " " << more.back();
+    EXPECT_EQ(stages["accuracy"], whole["accuracy"]) << more.front();
+  }
+}
+
+TEST_F(TrainStages, SaveTheWholeModel) {
+  Words words = kMlp;
+  words.insert(words.end(), {"--save-params", file("whole")});
+  totals("dp=1", words);
+  words.back() = file("stages");
+  totals("dp=2,pp=2", words);
+  words.back() = file("replicas");
+  totals("dp=2", words);
+  EXPECT_EQ(contents(file("stages")), contents(file("replicas")));
+  EXPECT_EQ(contents(file("stages")).size(), contents(file("whole")).size());
+}
+
+// Replicas of a stage compress what they exchange.
+TEST_F(TrainStages, ReplicasOfStagesCompress) {
+  for (const char* compressor : {"qsgd:bits=4,ef=ef14", "signsgd,ef=ef14", "topk:ratio=0.1,ef=ef14",
+                                 "powersgd:rank=2,ef=ef14"}) {
+    Words words = kMlp;
+    words.insert(words.end(), {"--compressor", compressor, "--momentum", "0"});
+    EXPECT_GT(totals("dp=2,pp=2", words)["bytes_sent"], 0) << compressor;
+  }
+}
+
+// The rows of docs/pipelines.md below "does not serve".
+std::vector<std::pair<std::string, std::string>> table_of_the_manual() {
+  std::ifstream manual(GW_PIPELINES);
+  std::vector<std::pair<std::string, std::string>> rows;
+  bool inside = false;
+  for (std::string line; std::getline(manual, line);) {
+    inside = inside || line == "| not served with `pp=` | expected |";
+    if (!inside || !line.starts_with("| `--")) continue;
+    const std::size_t flag = line.find('`') + 1;
+    const std::size_t end = line.find('`', flag);
+    const std::size_t expected = line.find("| ", end) + 2;
+    std::string served = line.substr(expected, line.rfind(" |") - expected);
+    std::erase(served, '`');
+    rows.emplace_back(line.substr(flag, end - flag), served);
+  }
+  return rows;
+}
+
+TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (const UnservedByStages& one : unserved_by_stages()) rows.emplace_back(one.flag, one.served);
+  EXPECT_THAT(table_of_the_manual(), ::testing::ElementsAreArray(rows));
+  const std::vector<Words> asked{{"--zero", "1"},
+                                 {"--optimizer", "onebit-adam"},
+                                 {"--tied"},
+                                 {"--accumulate-policy", "reduce-each"},
+                                 {"--clip-worker", "1"},
+                                 {"--no-main-grads"},
+                                 {"--offload", "optimizer"},
+                                 {"--measure-every", "2"},
+                                 {"--memory"},
+                                 {"--dry-run"},
+                                 {"--trace", file("trace")},
+                                 {"--checkpoint", file("saved")},
+                                 {"--load-params", file("params")}};
+  ASSERT_EQ(asked.size() + 1, rows.size());  // but for a GPU
+  for (const Words& flags : asked) {
+    Words words{"--parallel", "pp=2", "--steps", "1", "--accumulate", "2", "--batch", "48"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    if (flags.front() == "--no-main-grads") words.insert(words.end(), {"--precision", "bf16"});
+    if (flags.front() == "--tied")
+      words.insert(words.end(), {"--model", "gpt", "--data", "grammar"});
+    EXPECT_THAT(refusal(words), fails(Code::kUnsupported, flags.front(), "pp=2"));
+  }
+}
+
+TEST_F(TrainStages, TooManyStagesAreRefused) {
+  EXPECT_THAT(refusal({"--parallel", "pp=4", "--steps", "1", "--hidden", "16", "--accumulate", "2",
+                       "--batch", "48"}),
+              fails(Code::kInvalidArgument, "4 stages", "2 layers"));
+  EXPECT_THAT(refusal({"--parallel", "pp=2/zb-h1", "--steps", "1", "--hidden", "16,16",
+                       "--accumulate", "2", "--batch", "48", "--recompute", "full"}),
+              fails(Code::kUnsupported, "recompute", "full"));
+}
+
+}  // namespace
+}  // namespace gradwire::train_stages_test
