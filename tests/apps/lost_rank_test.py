@@ -33,12 +33,12 @@ def ranks_of(launcher):
 
 
 class LostRankTest(unittest.TestCase):
-    def lose(self, number, victim):
+    def lose(self, number, victim, more=("--hidden", "16")):
         """Trains, sends the victim a signal in the midst of it; the launcher's status and output."""
         with tempfile.TemporaryDirectory() as folder:
             metrics = pathlib.Path(folder) / "m.jsonl"
             words = [GRADWIRE, "run", "-n", str(RANKS), "--deadline", str(DEADLINE), "--", GRADWIRE, "train", "--quiet",
-                     "--steps", "1000000", "--batch", "64", "--hidden", "16", "--metrics", str(metrics)]
+                     "--steps", "1000000", "--batch", "64", "--metrics", str(metrics), *more]
             job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             try:
                 until = time.monotonic() + PATIENCE
@@ -77,6 +77,19 @@ class LostRankTest(unittest.TestCase):
 
     def test_a_stopped_rank_is_named_by_all_others(self):
         status, output = self.lose(signal.SIGSTOP, 1)
+        self.assertNotEqual(status, 0, output)
+        self.check_survivors(output, 1)
+
+    # Each holds a stage, and waits for its neighbours alone.
+    STAGES = ("--hidden", "16,16,16,16", "--parallel", f"pp={RANKS}", "--accumulate", "8")
+
+    def test_a_killed_stage_is_named_by_all_others(self):
+        status, output = self.lose(signal.SIGKILL, 2, self.STAGES)
+        self.assertEqual(status, 128 + signal.SIGKILL, output)
+        self.check_survivors(output, 2)
+
+    def test_a_stopped_stage_is_named_by_all_others(self):
+        status, output = self.lose(signal.SIGSTOP, 1, self.STAGES)
         self.assertNotEqual(status, 0, output)
         self.check_survivors(output, 1)
 

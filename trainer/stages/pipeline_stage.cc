@@ -6,6 +6,20 @@
 #include "base/text.h"
 
 namespace gradwire {
+namespace {
+
+// Layer by layer from the last to the first, each open while it computes.
+template <typename Half>
+Status back_through(const LayerRange& range, LayerGate* gate, const Half& half) {
+  for (std::size_t layer = range.end; layer-- > range.begin;) {
+    if (gate != nullptr) GW_TRY(gate->open(layer, Way::kBack));
+    GW_TRY(half(LayerRange{layer, layer + 1}));
+    if (gate != nullptr) GW_TRY(gate->close(layer, Way::kBack));
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<PipelineStage> PipelineStage::create(const Model<float>& model,
                                             const StageOptions& options) {
@@ -54,9 +68,9 @@ Result<std::span<float>> PipelineStage::open(int micro, const ModelPass<float>& 
                                         micro, contexts_.size()));
 }
 
-Result<std::span<const float>> PipelineStage::forward(int micro) {
+Result<std::span<const float>> PipelineStage::forward(int micro, LayerGate* gate) {
   GW_ASSIGN(Context* const one, context(micro));
-  GW_TRY(walk_->forward(one->pass, nullptr));
+  GW_TRY(walk_->forward(one->pass, gate));
   return output(micro);
 }
 
@@ -70,14 +84,15 @@ Result<std::span<float>> PipelineStage::output_gradient(int micro) {
   return one->activations.deltas(layers_.end, one->pass.rows);
 }
 
-Status PipelineStage::backward(int micro, std::span<float> grads, const Ready& ready) {
+Status PipelineStage::backward(int micro, std::span<float> grads, const Ready& ready,
+                               LayerGate* gate) {
   GW_ASSIGN(Context* const one, context(micro));
-  return walk_->backward(one->pass, grads, ready, nullptr);
+  return walk_->backward(one->pass, grads, ready, gate);
 }
 
 // Of the layer that the way back ends with nobody reads the derivative by the input, but the layer
 // itself where its halves go together.
-Status PipelineStage::backward_input(int micro) {
+Status PipelineStage::backward_input(int micro, LayerGate* gate) {
   GW_ASSIGN(Context* const one, context(micro));
   LayerRange read = layers_;
   while (read.begin < read.end && !model_->derives_input(read.begin) &&
@@ -85,13 +100,18 @@ Status PipelineStage::backward_input(int micro) {
           model_->layer(read.begin).stash_elems(one->pass.rows) == 0)) {
     ++read.begin;
   }
-  model_->backward_input(one->pass, read);
-  return {};
+  return back_through(read, gate, [&](const LayerRange& layer) {
+    model_->backward_input(one->pass, layer);
+    return Status();
+  });
 }
 
-Status PipelineStage::backward_params(int micro, std::span<float> grads, const Ready& ready) {
+Status PipelineStage::backward_params(int micro, std::span<float> grads, const Ready& ready,
+                                      LayerGate* gate) {
   GW_ASSIGN(Context* const one, context(micro));
-  return model_->backward_params(one->pass, layers_, grads, ready);
+  return back_through(layers_, gate, [&](const LayerRange& layer) {
+    return model_->backward_params(one->pass, layer, grads, ready);
+  });
 }
 
 Result<std::span<const float>> PipelineStage::input_gradient(int micro) {

@@ -17,6 +17,7 @@
 
 #include "gradwire/status.h"
 #include "trainer/activations.h"
+#include "trainer/layer_gate.h"
 #include "trainer/layer_walk.h"
 #include "trainer/memory/memory_arena.h"
 #include "trainer/model.h"
@@ -46,16 +47,17 @@ class PipelineStage {
   // A micro-batch of pass.rows samples begins. The caller writes what is returned: the input,
   // (rows, input). `pass`: as Model's, without activations; what it borrows lives until close().
   Result<std::span<float>> open(int micro, const ModelPass<float>& pass);
-  Result<std::span<const float>> forward(int micro);  // returns the output
+  // Returns the output. Of all passes: a gate brings what a layer computes with; null: it is there.
+  Result<std::span<const float>> forward(int micro, LayerGate* gate);
   Result<std::span<const float>> output(int micro);
   // The derivative of the loss by the output, for the caller to write.
   Result<std::span<float>> output_gradient(int micro);
   // `grads` of the whole of the model's parameters, of which the stage's are overwritten; `ready`
   // as Model::backward() says.
   using Ready = Model<float>::Ready;
-  Status backward(int micro, std::span<float> grads, const Ready& ready);
-  Status backward_input(int micro);
-  Status backward_params(int micro, std::span<float> grads, const Ready& ready);
+  Status backward(int micro, std::span<float> grads, const Ready& ready, LayerGate* gate);
+  Status backward_input(int micro, LayerGate* gate);
+  Status backward_params(int micro, std::span<float> grads, const Ready& ready, LayerGate* gate);
   // After backward() or backward_input(): the derivative by the input, until the next call for
   // another micro-batch.
   Result<std::span<const float>> input_gradient(int micro);

@@ -69,10 +69,6 @@ Status StageSource::hand_over(int index, const Ready& ready) {
 }
 
 Result<double> StageSource::run(const StepPlace& place, const Ready& ready, const Over& over) {
-  if (gate_ != nullptr) {
-    return Status(Code::kUnsupported,
-                  "stages of a pipeline whose layers are brought one by one (expected whole ones)");
-  }
   for (int micro = 0; micro < micro_batches_.size(); ++micro) {
     batches_[static_cast<std::size_t>(micro)] = micro_batches_.at(place, micro);
   }
@@ -82,6 +78,7 @@ Result<double> StageSource::run(const StepPlace& place, const Ready& ready, cons
                      .batches = batches_,
                      .fold = &fold_,
                      .done = [&](int index) { return hand_over(index, ready); },
+                     .gate = gate_,
                      .told = told_});
   const Status ran = training_->run();
   if (!ran.ok()) {
@@ -93,7 +90,7 @@ Result<double> StageSource::run(const StepPlace& place, const Ready& ready, cons
 }
 
 // As many rounds of the schedule's forwards as the largest share has passes for.
-Result<Judgement> StageSource::judge(Range share, std::int64_t most, LayerGate*) {
+Result<Judgement> StageSource::judge(Range share, std::int64_t most, LayerGate* gate) {
   const auto passes_a_round = static_cast<std::int64_t>(evaluation_.size());
   const std::int64_t a_round = evaluated_ * passes_a_round;
   Judgement sum;
@@ -106,7 +103,7 @@ Result<Judgement> StageSource::judge(Range share, std::int64_t most, LayerGate*)
                                                        static_cast<std::size_t>(rows));
       at += rows;
     }
-    work_->begin_evaluation(values(), evaluation_);
+    work_->begin_evaluation(values(), evaluation_, gate);
     const Status ran = evaluating_->run();
     if (!ran.ok()) {
       work_->stop();

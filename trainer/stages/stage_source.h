@@ -22,9 +22,9 @@ namespace gradwire {
 class StageSource final : public StepGradientSource {
  public:
   // parts.model: StagePlan::layers() of the whole (Model::part()). `transfers` is borrowed.
-  // kUnsupported names what stages do not serve: a device, layers that are brought one by one,
-  // micro-batches that are handed over one by one. kInvalidArgument: another number of
-  // micro-batches than the schedule's.
+  // A gate is this rank's own: layers are opened in the schedule's order. kUnsupported names what
+  // stages do not serve: a device, micro-batches that are handed over one by one. kInvalidArgument:
+  // another number of micro-batches than the schedule's.
   static Result<std::unique_ptr<StepGradientSource>> create(const SourceParts& parts,
                                                             const StagePlan& plan,
                                                             PipelineTransfers& transfers);

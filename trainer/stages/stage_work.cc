@@ -55,9 +55,10 @@ void StageWork::begin_step(const Step& step) {
 }
 
 void StageWork::begin_evaluation(const StageValues& values,
-                                 std::span<const std::span<const std::uint32_t>> samples) {
+                                 std::span<const std::span<const std::uint32_t>> samples,
+                                 LayerGate* gate) {
   evaluates_ = true;
-  step_ = {.values = values};
+  step_ = {.values = values, .gate = gate};
   evaluated_ = samples;
   judgement_ = {};
 }
@@ -102,8 +103,9 @@ Status StageWork::run(const PipelineOp& op) {
     case PipelineOpKind::kBackward:
     case PipelineOpKind::kBackwardInput:
       GW_TRY(there->is_last ? derive_loss(*there, op.micro) : take_gradient(*there, op.micro));
-      GW_TRY(op.kind == PipelineOpKind::kBackward ? add_gradients(*there, op)
-                                                  : there->stage.backward_input(op.micro));
+      GW_TRY(op.kind == PipelineOpKind::kBackward
+                 ? add_gradients(*there, op)
+                 : there->stage.backward_input(op.micro, step_.gate));
       GW_TRY(hand_gradient(*there, op.micro));
       if (op.kind == PipelineOpKind::kBackward) there->stage.close(op.micro);
       return {};
@@ -126,6 +128,8 @@ Status StageWork::forward(Held& held, int micro) {
   if (!evaluates_) pass.context = step_.batches[static_cast<std::size_t>(micro)].context;
   GW_ASSIGN(const std::span<float> input, held.stage.open(micro, pass));
   if (held.is_first) {
+    const TimedSpan span(step_.told, TrainerSpan::Kind::kLoad,
+                         static_cast<std::int64_t>(pass.context.step));
     labels_.resize(static_cast<std::size_t>(rows * data_.labels_per_sample()));
     data_.take(evaluates_ ? data_.test() : data_.train(), samples_of(micro), input, labels_);
   } else {
@@ -136,7 +140,7 @@ Status StageWork::forward(Held& held, int micro) {
     std::copy_n(message.begin(), input.size(), input.begin());
     pool.give_back(micro);
   }
-  if (rows > 0) GW_TRY(held.stage.forward(micro).error());
+  if (rows > 0) GW_TRY(held.stage.forward(micro, step_.gate).error());
   if (!held.is_last) {
     GW_ASSIGN(const std::span<const float> output, held.stage.output(micro));
     GW_ASSIGN(const std::span<float> message, held.activations_out.take(micro));
@@ -165,6 +169,8 @@ Status StageWork::judge(Held& held, int micro) {
 
 Status StageWork::derive_loss(Held& held, int micro) {
   const MicroBatch& batch = step_.batches[static_cast<std::size_t>(micro)];
+  const TimedSpan span(step_.told, TrainerSpan::Kind::kLoss,
+                       static_cast<std::int64_t>(batch.context.step));
   const std::int64_t rows = rows_of(micro);
   labels_.resize(static_cast<std::size_t>(rows * data_.labels_per_sample()));
   const auto inputs = static_cast<std::size_t>(rows * data_.shape().elems());
@@ -206,8 +212,8 @@ Status StageWork::add_gradients(Held& held, const PipelineOp& op) {
     return done ? step_.done(index) : Status();
   };
   GW_TRY(op.kind == PipelineOpKind::kBackward
-             ? held.stage.backward(op.micro, micro.grads, std::ref(complete))
-             : held.stage.backward_params(op.micro, micro.grads, std::ref(complete)));
+             ? held.stage.backward(op.micro, micro.grads, std::ref(complete), step_.gate)
+             : held.stage.backward_params(op.micro, micro.grads, std::ref(complete), step_.gate));
   if (--micro.stages_left > 0) return {};
   return step_.fold->micro_batch_done(op.micro, step_.batches[op.micro].loss_scale);
 }

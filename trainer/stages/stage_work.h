@@ -52,6 +52,7 @@ class StageWork final : public PipelineWork {
     GradientFold* fold = nullptr;
     // Parameter `index` has all of its micro-batches' gradients: in any order.
     std::function<Status(int index)> done = {};
+    LayerGate* gate = nullptr;  // null: parameters are there
     const OnTrainerSpan* told = nullptr;
   };
   void begin_step(const Step& step);
@@ -60,7 +61,7 @@ class StageWork final : public PipelineWork {
 
   // Samples of the evaluation, by micro-batch; what is behind them is empty. Forwards alone follow.
   void begin_evaluation(const StageValues& values,
-                        std::span<const std::span<const std::uint32_t>> samples);
+                        std::span<const std::span<const std::uint32_t>> samples, LayerGate* gate);
   // Of the evaluation's samples where the last stage is.
   const Judgement& judgement() const { return judgement_; }
   // Forgets what is under way.

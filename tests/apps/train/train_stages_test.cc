@@ -83,9 +83,18 @@ TEST_F(TrainStages, SaveTheWholeModel) {
   EXPECT_EQ(contents(file("stages")).size(), contents(file("whole")).size());
 }
 
+// Every rank's layers are in the trace, and no others.
+TEST_F(TrainStages, TraceTheirLayers) {
+  Words words = kMlp;
+  words.insert(words.end(), {"--trace", file("trace.json")});
+  totals("pp=2", words);
+  const std::string trace = contents(file("trace.json"));
+  for (const char* layer : {"fc1", "fc9"}) EXPECT_NE(trace.find(layer), std::string::npos) << layer;
+}
+
 // Replicas of a stage compress what they exchange.
 TEST_F(TrainStages, ReplicasOfStagesCompress) {
-  for (const char* compressor : {"qsgd:bits=4,ef=ef14", "signsgd,ef=ef14", "topk:ratio=0.1,ef=ef14",
+  for (const char* compressor : {"qsgd:bits=4,ef=ef14", "signsgd:ef=ef14", "topk:ratio=0.1,ef=ef14",
                                  "powersgd:rank=2,ef=ef14"}) {
     Words words = kMlp;
     words.insert(words.end(), {"--compressor", compressor, "--momentum", "0"});
@@ -116,7 +125,7 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
   for (const UnservedByStages& one : unserved_by_stages()) rows.emplace_back(one.flag, one.served);
   EXPECT_THAT(table_of_the_manual(), ::testing::ElementsAreArray(rows));
   const std::vector<Words> asked{{"--zero", "1"},
-                                 {"--optimizer", "onebit-adam"},
+                                 {"--optimizer", "onebit_adam"},
                                  {"--tied"},
                                  {"--accumulate-policy", "reduce-each"},
                                  {"--clip-worker", "1"},
@@ -125,7 +134,6 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
                                  {"--measure-every", "2"},
                                  {"--memory"},
                                  {"--dry-run"},
-                                 {"--trace", file("trace")},
                                  {"--checkpoint", file("saved")},
                                  {"--load-params", file("params")}};
   ASSERT_EQ(asked.size() + 1, rows.size());  // but for a GPU

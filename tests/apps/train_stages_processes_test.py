@@ -1,0 +1,57 @@
+"""Stages of a pipeline as processes: every schedule, over UCX and TCP, has the bits of one rank.
+usage: train_stages_processes_test.py GRADWIRE UCX_VERSION|none (none: skipped, 77)"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "breadth-first"]
+TRAINED = ["--steps", "3", "--batch", "48", "--accumulate", "6", "--hidden", "24,20,18,16,20,14,12,16", "--seed", "7",
+           "--algorithm", "canonical", "--quiet"]
+
+
+def totals(words):
+    """The last line of the metrics of a run."""
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = pathlib.Path(folder) / "m.jsonl"
+        done = subprocess.run([*words, *TRAINED, "--metrics", metrics], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=120)
+        if done.returncode != 0:
+            raise AssertionError(f"{words}: {done.stdout}")
+        return json.loads(metrics.read_text().splitlines()[-1])
+
+
+class StagesAsProcesses(unittest.TestCase):
+    def check(self, transport):
+        alone = totals([GRADWIRE, "train"])
+        for ranks in (2, 4):
+            for schedule in SCHEDULES:
+                with self.subTest(transport=transport, ranks=ranks, schedule=schedule):
+                    stages = totals([GRADWIRE, "run", "-n", str(ranks), "--timeout", "60", "--", GRADWIRE, "train",
+                                     "--transport", transport, "--parallel", f"pp={ranks}/{schedule}"])
+                    for key in ("params_hash", "accuracy"):
+                        self.assertEqual(stages[key], alone[key], key)
+                    self.assertEqual(stages["ranks"], ranks)
+                    self.assertIn(transport, stages["transport"])
+
+    def test_ucx(self):
+        self.check("ucx")
+
+    def test_tcp(self):
+        self.check("tcp")
+
+    def test_replicas_of_stages(self):
+        whole = totals([GRADWIRE, "run", "-n", "2", "--", GRADWIRE, "train", "--parallel", "dp=2"])
+        stages = totals([GRADWIRE, "run", "-n", "4", "--", GRADWIRE, "train", "--parallel", "dp=2,pp=2/zb-h1"])
+        self.assertEqual(stages["params_hash"], whole["params_hash"])
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "none":
+        print("skipped: this build has no UCX")
+        sys.exit(77)
+    GRADWIRE = sys.argv[1]
+    unittest.main(argv=sys.argv[:1], verbosity=2)
