@@ -103,6 +103,17 @@ Status cast(ConstTensorView src, TensorView dst, const Stream& stream) {
       dst.device(), [&] { return cuda::cast(src, dst, stream); }, [&] { cpu::cast(src, dst); });
 }
 
+Status saturating_cast(ConstTensorView src, double factor, TensorView dst, const Stream& stream) {
+  GW_TRY(check_pair("saturating_cast", src, dst));
+  const bool narrow = dst.dtype() == DType::kF16 || dst.dtype() == DType::kBF16;
+  if (src.dtype() != DType::kF32 || !narrow) {
+    return {Code::kInvalidArgument, "saturating_cast: from f32 to f16 or bf16 only"};
+  }
+  return dispatch(
+      dst.device(), [&] { return cuda::saturating_cast(src, factor, dst, stream); },
+      [&] { cpu::saturating_cast(src, factor, dst); });
+}
+
 Status gemm(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOptions& options,
             const Stream& stream) {
   GW_TRY(check_place("gemm", a.device(), b.device()));

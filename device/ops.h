@@ -35,6 +35,11 @@ Status fill_neutral(ReduceOp op, TensorView tensor, const Stream& stream);
 // dst = src converted, round to nearest even. Floating types.
 Status cast(ConstTensorView src, TensorView dst, const Stream& stream);
 
+// dst (f16 or bf16) = factor * src (f32), round to nearest even; a product of a finite value that
+// dst cannot hold becomes the largest that it can, of the same sign. The factor is rounded to f32
+// first.
+Status saturating_cast(ConstTensorView src, double factor, TensorView dst, const Stream& stream);
+
 // c = op(a) op(b), row-major matrices of kF32 or kF64; op is transposition where asked for.
 // a: (n, k) or (k, n) when transposed; b: (k, m) or (m, k); c: (n, m). c overlaps neither.
 struct GemmOptions {

@@ -8,5 +8,6 @@ void reduce(ReduceOp op, ConstTensorView src, TensorView acc);
 void scaled_copy(ConstTensorView src, double factor, TensorView dst);
 void fill_neutral(ReduceOp op, TensorView tensor);
 void cast(ConstTensorView src, TensorView dst);
+void saturating_cast(ConstTensorView src, double factor, TensorView dst);
 void gemm(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOptions& options);
 }  // namespace gradwire::cpu

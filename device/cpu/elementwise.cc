@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <span>
 
 #include "base/elements.h"
+#include "base/half_limits.h"
 #include "base/small_floats.h"
 #include "device/cpu/cpu_ops.h"
 
@@ -42,7 +44,25 @@ void scale_small(ConstTensorView src, float factor, TensorView dst) {
   for (std::int64_t i = 0; i < dst.elems(); ++i) to[i] = Round(Widen(from[i]) * factor);
 }
 
+template <std::uint16_t (*Round)(float)>
+void saturate(ConstTensorView src, float factor, float most, TensorView dst) {
+  const auto* from = elements<float>(src).data();
+  auto* to = reinterpret_cast<std::uint16_t*>(dst.data());
+  for (std::int64_t i = 0; i < dst.elems(); ++i) {
+    to[i] = Round(std::isfinite(from[i]) ? std::clamp(from[i] * factor, -most, most) : from[i]);
+  }
+}
+
 }  // namespace
+
+void saturating_cast(ConstTensorView src, double factor, TensorView dst) {
+  const auto by = static_cast<float>(factor);
+  if (dst.dtype() == DType::kF16) {
+    saturate<fp16_from_float>(src, by, kLargestFp16, dst);
+  } else {
+    saturate<bf16_from_float>(src, by, kLargestBf16, dst);
+  }
+}
 
 void scaled_copy(ConstTensorView src, double factor, TensorView dst) {
   const auto narrow = static_cast<float>(factor);

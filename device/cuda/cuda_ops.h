@@ -10,6 +10,7 @@ Status reduce(ReduceOp op, ConstTensorView src, TensorView acc, const Stream& st
 Status scaled_copy(ConstTensorView src, double factor, TensorView dst, const Stream& stream);
 Status fill_neutral(ReduceOp op, TensorView tensor, const Stream& stream);
 Status cast(ConstTensorView src, TensorView dst, const Stream& stream);
+Status saturating_cast(ConstTensorView src, double factor, TensorView dst, const Stream& stream);
 // By cuBLAS, which is opened at the first call: kUnsupported, saying where it was looked for, if
 // there is none.
 Status gemm(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOptions& options,

@@ -1,3 +1,6 @@
+#include <cmath>
+
+#include "base/half_limits.h"
 #include "base/small_floats.h"
 #include "device/cuda/cuda_ops.h"
 #include "device/cuda/map_kernel.h"
@@ -54,6 +57,18 @@ struct Scaled {
   }
 };
 
+template <class To>
+struct Saturated {
+  float factor;
+  float most;
+  GW_DEVICE std::uint16_t operator()(std::uint16_t, float x) const {
+    if (!std::isfinite(x)) return To::write(x);
+    float value = x * factor;
+    value = value < -most ? -most : value;
+    return To::write(value > most ? most : value);
+  }
+};
+
 // As on the host, f64 becomes f16 or bf16 by way of f32.
 template <class To, class From>
 struct Converted {
@@ -79,6 +94,16 @@ Status cast(ConstTensorView src, TensorView dst, const Stream& stream) {
           "cast", src.data(), dst.data(), dst.elems(), Converted<To, From>{}, stream);
     });
   });
+}
+
+Status saturating_cast(ConstTensorView src, double factor, TensorView dst, const Stream& stream) {
+  const auto by = static_cast<float>(factor);
+  if (dst.dtype() == DType::kF16) {
+    return map<std::uint16_t, float>("saturating_cast", src.data(), dst.data(), dst.elems(),
+                                     Saturated<AsFp16>{by, kLargestFp16}, stream);
+  }
+  return map<std::uint16_t, float>("saturating_cast", src.data(), dst.data(), dst.elems(),
+                                   Saturated<AsBf16>{by, kLargestBf16}, stream);
 }
 
 }  // namespace gradwire::cuda

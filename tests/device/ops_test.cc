@@ -72,6 +72,29 @@ TEST(Ops, MaximaDoNotDependOnTheOrder) {
   EXPECT_EQ(bits(reduced(ReduceOp::kMin, b, a)), bits({-0.0f, -0.0f, nan, nan, -0.0f, 3}));
 }
 
+TEST(Ops, SaturatingCastsKeepWhatIsNotFinite) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const std::vector<float> src{
+      1, 40000, -40000, infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), 3e38F};
+  const auto cast_to = [&](DType dtype, double factor) {
+    std::vector<std::uint16_t> dst(src.size());
+    const TensorView to(reinterpret_cast<std::byte*>(dst.data()), Shape::vector(7), dtype);
+    EXPECT_TRUE(saturating_cast(const_view_of<float>(src), factor, to, {}).ok());
+    return dst;
+  };
+  const std::vector<std::uint16_t> half = cast_to(DType::kF16, 2);
+  EXPECT_EQ(half,
+            (std::vector<std::uint16_t>{0x4000, 0x7bff, 0xfbff, 0x7c00, 0xfc00, half[5], 0x7bff}));
+  EXPECT_GT(half[5] & 0x7fff, 0x7c00);
+  const std::vector<std::uint16_t> brain = cast_to(DType::kBF16, 2);
+  EXPECT_EQ(brain[0], 0x4000);
+  EXPECT_EQ(brain[3], 0x7f80);
+  EXPECT_EQ(brain[6], 0x7f7f);
+  std::vector<float> wide(7);
+  EXPECT_EQ(saturating_cast(const_view_of<float>(src), 1, view_of<float>(wide), {}).code(),
+            Code::kInvalidArgument);
+}
+
 TEST(Ops, ScaledCopiesRoundOnceAndNeutralElementsChangeNothing) {
   const std::vector<float> src{3, -4};
   std::vector<float> dst(2);
