@@ -25,12 +25,10 @@ std::string text_of(Device device) {
 
 Status check_gradient(const std::string& name, const TensorView& grad) {
   const DType dtype = grad.dtype();
-  const bool here = grad.device().space != MemorySpace::kCuda;
-  if (dtype == DType::kF32 || dtype == DType::kF64 || (here && is_narrow(dtype))) return {};
+  if (dtype == DType::kF32 || dtype == DType::kF64 || is_narrow(dtype)) return {};
   return {Code::kInvalidArgument,
           "aggregator: gradient '" + name + "' is of " + std::string(to_string(dtype)) + " on " +
-              text_of(grad.device()) + " (expected f32 or f64" +
-              (here ? ", f16 or bf16)" : "; f16 and bf16 on the host alone)")};
+              text_of(grad.device()) + " (expected f32 or f64, f16 or bf16)"};
 }
 
 class BucketAggregator final : public Aggregator, private ParameterSizes {
@@ -125,6 +123,15 @@ class BucketAggregator final : public Aggregator, private ParameterSizes {
   }
   Status set_loss_scale(double scale) override {
     return follow(ScaleKind::kLossScale, "loss scale", scale, scale > 0);
+  }
+  Status set_narrow_scale(double scale) override {
+    GW_TRY(between_steps("set_narrow_scale()"));
+    if (!(scale > 0) || !std::isfinite(scale)) {
+      return {Code::kInvalidArgument,
+              format("aggregator: narrow scale %g (expected a finite number above 0)", scale)};
+    }
+    context_.wide->set_scale(scale);
+    return {};
   }
   Result<bool> skip_step(bool overflow) override {
     GW_TRY(between_steps("skip_step()"));

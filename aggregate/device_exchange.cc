@@ -17,6 +17,7 @@ namespace {
 
 // One all-reduce of the bucket's gradients where they lie, then one multiplication by 1/size: the
 // sums of the exchange on the host, bit for bit, since both add up the same elements as one tensor.
+// Gradients of 16 bits are added by owners, in fp32, and the mean is rounded once, as there.
 class DenseOnDevice final : public BucketExchange {
  public:
   DenseOnDevice(const ExchangeContext& context, Members members)
@@ -35,15 +36,18 @@ class DenseOnDevice final : public BucketExchange {
   }
 
   Result<std::optional<Work>> issue(int) override {
-    GW_ASSIGN(Work work, context_.communicator.all_reduce_fused(tensors_, ReduceOp::kSum,
-                                                                {.algorithm = context_.algorithm,
-                                                                 .deadline = std::nullopt,
-                                                                 .stream = context_.stream()}));
+    const std::string_view algorithm =
+        narrow() ? "canonical" : std::string_view(context_.algorithm);
+    const ReduceOp op = narrow() ? ReduceOp::kMean : ReduceOp::kSum;
+    GW_ASSIGN(Work work,
+              context_.communicator.all_reduce_fused(
+                  tensors_, op,
+                  {.algorithm = algorithm, .deadline = std::nullopt, .stream = context_.stream()}));
     return std::optional<Work>(std::move(work));
   }
 
   Status absorb(int, std::uint64_t) override {
-    if (const int size = context_.communicator.size(); size > 1) {
+    if (const int size = context_.communicator.size(); size > 1 && !narrow()) {
       for (const TensorView& tensor : tensors_) {
         if (!tensor.empty()) GW_TRY(scale(tensor, 1.0 / size, context_.stream()));
       }
@@ -52,6 +56,8 @@ class DenseOnDevice final : public BucketExchange {
   }
 
  private:
+  bool narrow() const { return is_narrow(members_.front()->grad.dtype()); }
+
   const ExchangeContext& context_;
   Members members_;
   std::vector<TensorView> tensors_;  // of this step

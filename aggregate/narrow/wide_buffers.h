@@ -1,5 +1,5 @@
 // Memory in fp32 for buckets of 16 bits that are in work: as much as a few buckets take, whatever
-// the number of gradients.
+// the number of gradients. And what such gradients bear.
 #pragma once
 
 #include <algorithm>
@@ -15,8 +15,9 @@ namespace gradwire {
 // Used by the aggregator's thread alone.
 class WideBuffers {
  public:
-  // At least `bytes` bytes, contents unspecified. Errors: those of Buffer::allocate().
-  Result<Buffer> take(std::size_t bytes) {
+  // At least `bytes` bytes of `device`, the same at every call; contents unspecified. Errors: those
+  // of Buffer::allocate().
+  Result<Buffer> take(std::size_t bytes, Device device) {
     const auto fits = [bytes](const Buffer& kept) { return kept.bytes().size() >= bytes; };
     const auto found = std::ranges::find_if(kept_, fits);
     if (found != kept_.end()) {
@@ -29,7 +30,7 @@ class WideBuffers {
       bytes_ -= kept_.back().bytes().size();
       kept_.pop_back();
     }
-    GW_ASSIGN(Buffer made, Buffer::allocate(bytes));
+    GW_ASSIGN(Buffer made, Buffer::allocate(bytes, device));
     bytes_ += made.bytes().size();
     return made;
   }
@@ -38,7 +39,13 @@ class WideBuffers {
   // Of all buffers, those that are taken too.
   std::size_t bytes() const { return bytes_; }
 
+  // What gradients of 16 bits are multiplied by (Aggregator::set_narrow_scale()); changed between
+  // steps alone.
+  double scale() const { return scale_; }
+  void set_scale(double scale) { scale_ = scale; }
+
  private:
+  double scale_ = 1;
   std::vector<Buffer> kept_;
   std::size_t bytes_ = 0;
 };

@@ -1,7 +1,7 @@
 // Gradients of 16 bits under a method that works in fp32, bucket by bucket: they are widened before
 // the bucket's first phase, and the means are rounded to nearest even after its last. So there are
 // never more of them in fp32 than a few buckets hold. What is kept between steps (residuals, ...)
-// is as of gradients in fp32.
+// is as of gradients in fp32, without the scale that those of 16 bits bear.
 #include <utility>
 
 #include "aggregate/exchange.h"
@@ -20,7 +20,8 @@ class WidenedExchange final : public BucketExchange {
     wide_.reserve(members.size());
     for (const Parameter* member : members_) {
       wide_.push_back(*member);
-      wide_.back().grad = TensorView(&nowhere_, member->grad.shape(), DType::kF32);
+      wide_.back().grad =
+          TensorView(&nowhere_, member->grad.shape(), DType::kF32, member->grad.device());
       elems_ += member->grad.elems();
     }
   }
@@ -58,26 +59,39 @@ class WidenedExchange final : public BucketExchange {
   }
 
   Status widen() {
-    GW_ASSIGN(buffer_, context_.wide->take(static_cast<std::size_t>(elems_) * sizeof(float)));
+    const Device device = members_.front()->grad.device();
+    GW_ASSIGN(buffer_,
+              context_.wide->take(static_cast<std::size_t>(elems_) * sizeof(float), device));
     std::byte* place = buffer_.bytes().data();
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const TensorView& grad = members_[i]->grad;
       TensorView& wide = wide_[i].grad;
-      wide = TensorView(place, grad.shape(), DType::kF32);
+      wide = TensorView(place, grad.shape(), DType::kF32, device);
       place += wide.bytes().size();
       const Range read = part(wide_[i], form_ == AggregateForm::kAllGather);
-      GW_TRY(cast(grad.slice(read.begin, read.size()), wide.slice(read.begin, read.size()), {}));
+      if (read.size() == 0) continue;
+      const TensorView values = wide.slice(read.begin, read.size());
+      GW_TRY(cast(grad.slice(read.begin, read.size()), values, stream()));
+      if (scale() != 1) GW_TRY(gradwire::scale(values, 1 / scale(), stream()));
     }
     return {};
   }
 
+  double scale() const { return context_.wide->scale(); }
+  Stream stream() const { return context_.stream(); }
+
+  // With a scale nobody looks for overflows after this: what 16 bits cannot hold becomes the
+  // largest that they can.
   Status round() {
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      const TensorView& grad = members_[i]->grad;
       const Range left = part(wide_[i], form_ == AggregateForm::kReduceScatter);
-      GW_TRY(cast(wide_[i].grad.slice(left.begin, left.size()), grad.slice(left.begin, left.size()),
-                  {}));
+      if (left.size() == 0) continue;
+      const TensorView values = wide_[i].grad.slice(left.begin, left.size());
+      const TensorView to = members_[i]->grad.slice(left.begin, left.size());
+      GW_TRY(scale() == 1 ? cast(values, to, stream())
+                          : saturating_cast(values, scale(), to, stream()));
     }
+    GW_TRY(context_.await_lane());
     context_.wide->give_back(std::move(buffer_));
     return {};
   }

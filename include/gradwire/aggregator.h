@@ -231,7 +231,7 @@ class Aggregator {
                                                     AggregatorOptions options);
   virtual ~Aggregator() = default;
   // Adds a gradient, before the first ready(). Its memory is lent for the aggregator's life. Type:
-  // kF32, kF64, or in host memory kF16 or kBF16. Uncompressed, gradients of 16 bits travel as they
+  // kF32, kF64, kF16 or kBF16. Uncompressed, gradients of 16 bits travel as they
   // are, owners of parts add them up in fp32, and the mean is rounded once, to nearest even; other
   // methods work on copies in fp32, of a few buckets at a time, and keep their state in fp32.
   // Place: all gradients in host memory, or all on one GPU (docs/gpu.md has the methods and the
@@ -256,7 +256,7 @@ class Aggregator {
   // that are not ready (of its bucket, or of the next one). finish() must still be called. Errors:
   // kInvalidArgument for a gradient that is not ready in this step; errors of exchanges and coders.
   virtual Result<bool> arrived(int index, bool wait) = 0;
-  // The next three: between steps, with equal values on all ranks; gradients cannot be added after
+  // The next four: between steps, with equal values on all ranks; gradients cannot be added after
   // them.
   //
   // Sets the learning rate of the next step's update, 0 or above. With ef_rescale_lr=true it
@@ -270,6 +270,13 @@ class Aggregator {
   // estimates, and what methods keep. The first call changes nothing. Errors: as
   // set_learning_rate(), and kInvalidArgument for a scale that is not above 0.
   virtual Status set_loss_scale(double scale) = 0;
+  // Says that gradients of 16 bits hold their values times `scale`, above 0, from the next step on;
+  // 1 at first. Methods get the values, and state never has the scale; their means are multiplied
+  // by it again where they are rounded, and finite ones that 16 bits cannot hold become the largest
+  // that they can. Uncompressed tensors travel as they are, with the scale. Wider gradients are not
+  // changed. Errors: kInvalidArgument, and nothing is changed, for a scale that is not above 0 or
+  // not finite, and within a step.
+  virtual Status set_narrow_scale(double scale) = 0;
   // Returns true on all ranks if any rank passes overflow = true. The step is skipped then: no
   // ready(), no finish(), no update; the state is not changed. Collective. Errors: kInvalidArgument
   // within a step; errors of exchanges.

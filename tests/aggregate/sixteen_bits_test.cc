@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -51,6 +52,7 @@ struct Case {
   int ranks = 3;
   int steps = 3;
   std::int64_t bucket_bytes = 4 << 20;
+  float scale = 1;  // that gradients of 16 bits bear
 };
 
 struct Outcome {
@@ -62,7 +64,7 @@ struct Outcome {
 // One rank's gradients, in their type or in fp32.
 class Gradients {
  public:
-  Gradients(DType dtype, bool wide) : dtype_(dtype), wide_(wide) {
+  Gradients(DType dtype, bool wide, float scale) : dtype_(dtype), wide_(wide), scale_(scale) {
     for (const Tensor& tensor : tensors()) {
       const auto elems = static_cast<std::size_t>(tensor.shape.elems());
       memory_.emplace_back(elems * size_of(wide ? DType::kF32 : dtype));
@@ -77,14 +79,14 @@ class Gradients {
       if (wide_) {
         elements<float>(view(t))[static_cast<std::size_t>(e)] = value;
       } else {
-        halves(t)[e] = narrow(dtype_, value);
+        halves(t)[e] = narrow(dtype_, value * scale_);
       }
     }
   }
-  // Rounded to the type, where it is in fp32.
+  // Rounded to the type, where it is in fp32; without the scale.
   std::uint16_t value(std::size_t t, std::int64_t e) {
     return wide_ ? narrow(dtype_, elements<float>(view(t))[static_cast<std::size_t>(e)])
-                 : halves(t)[e];
+                 : narrow(dtype_, widen(dtype_, halves(t)[e]) / scale_);
   }
 
  private:
@@ -94,6 +96,7 @@ class Gradients {
 
   DType dtype_;
   bool wide_;
+  float scale_;
   std::vector<std::vector<std::byte>> memory_;
 };
 
@@ -114,11 +117,12 @@ Status run_rank(const Case& run, DType dtype, bool wide, Communicator& communica
   options.algorithm = "canonical";
   GW_ASSIGN(auto aggregator,
             Aggregator::create(communicator, Registry::builtin(), std::move(options)));
-  Gradients gradients(dtype, wide);
+  Gradients gradients(dtype, wide, run.scale);
   for (std::size_t t = 0; t < tensors().size(); ++t) {
     GW_TRY(aggregator->add(tensors()[t].name, gradients.view(t)));
   }
   for (int step = 0; step < run.steps; ++step) {
+    if (run.scale != 1) GW_TRY(aggregator->set_narrow_scale(run.scale));
     for (std::size_t t = tensors().size(); t-- > 0;) {
       gradients.fill(t, rank, step);
       GW_TRY(aggregator->ready(static_cast<int>(t)));
@@ -205,6 +209,45 @@ TEST(SixteenBits, TravelInShardsAsTheirValuesInFp32) {
       }
     }
   }
+}
+
+// A power of two that they all bear changes no bit of their values' means, nor of what is kept.
+TEST(SixteenBits, MethodsSeeValuesWithoutTheScale) {
+  for (const AggregateForm form : {AggregateForm::kAllReduce, AggregateForm::kReduceScatter}) {
+    for (const char* method :
+         {"none", "cast:type=bf16", "qsgd:bits=4,ef=ef14", "signsgd:ef=ef14"}) {
+      Case run{.compressor = method, .form = form};
+      const Outcome wanted = run_with(run, DType::kBF16, false);
+      run.scale = 4096;
+      const Outcome got = run_with(run, DType::kBF16, false);
+      EXPECT_EQ(got.means, wanted.means) << text_of(run, DType::kBF16);
+      EXPECT_EQ(got.state, wanted.state) << text_of(run, DType::kBF16);
+    }
+  }
+}
+
+// bf16 rounds 65504 / 4 up to 16384, four times which no fp16 holds.
+TEST(SixteenBits, MeansThatDoNotFitWithTheScaleAreTheLargestThatDo) {
+  const auto statuses = on_ranks(2, [](std::unique_ptr<Communicator>& communicator) -> Status {
+    AggregatorOptions options;
+    options.compressor = "cast:type=bf16,combine=sra,min_elems=0,dense_1d=false";
+    GW_ASSIGN(auto aggregator,
+              Aggregator::create(*communicator, Registry::builtin(), std::move(options)));
+    const std::vector<float> values{65504, -65504, 1, std::numeric_limits<float>::infinity()};
+    std::vector<std::uint16_t> own(values.size());
+    GW_TRY(aggregator->add(
+        "w", TensorView(reinterpret_cast<std::byte*>(own.data()), Shape::vector(4), DType::kF16)));
+    GW_TRY(aggregator->set_narrow_scale(4));
+    for (std::size_t i = 0; i < own.size(); ++i) own[i] = fp16_from_float(values[i]);
+    GW_TRY(aggregator->ready(0));
+    GW_TRY(aggregator->finish());
+    for (std::size_t i = 0; i < own.size(); ++i) EXPECT_EQ(float_from_fp16(own[i]), values[i]) << i;
+    for (const double bad : {0.0, -1.0, std::numeric_limits<double>::infinity()}) {
+      EXPECT_EQ(aggregator->set_narrow_scale(bad).code(), Code::kInvalidArgument) << bad;
+    }
+    return {};
+  });
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
 }
 
 // Uncompressed: a left fold over ranks in fp32, times 1/N, rounded once; in half of fp32's bytes.
