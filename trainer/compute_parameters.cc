@@ -39,31 +39,35 @@ Result<Offload> parse_offload(std::string_view text) {
 // Of layers' turns: their part of the copy becomes fp32 on the device.
 class ComputeParameters::Gate final : public LayerGate {
  public:
-  Gate(const ComputeParameters& of, std::span<const float> master) : of_(of), master_(master) {}
+  Gate(const ComputeParameters& of, std::span<const float> master, LayerGate* before)
+      : of_(of), master_(master), before_(before) {}
 
-  Status open(std::size_t layer, Way) override {
+  Status open(std::size_t layer, Way way) override {
+    if (before_ != nullptr) GW_TRY(before_->open(layer, way));
     const auto [first, end] = of_.model_->parameters_read_by(layer);
     for (int index = first; index < end; ++index) {
       of_.paged_.take(index);
       const std::span<float> to = of_.paged_.tensor(index);
       const auto begin = static_cast<std::size_t>(to.data() - of_.paged_.all().data());
-      GW_TRY(of_.fill(to, master_.subspan(begin, to.size()), begin));
+      GW_TRY(of_.fill(to, master_, begin));
     }
     return {};
   }
-  Status close(std::size_t layer, Way) override {
+  Status close(std::size_t layer, Way way) override {
     const auto [first, end] = of_.model_->parameters_read_by(layer);
     for (int index = first; index < end; ++index) of_.paged_.drop(index);
-    return {};
+    return before_ == nullptr ? Status() : before_->close(layer, way);
   }
 
  private:
   const ComputeParameters& of_;
   std::span<const float> master_;
+  LayerGate* before_;
 };
 
 Result<ComputeParameters> ComputeParameters::create(const Model<float>& model, Precision precision,
-                                                    Offload offload, const MemoryPlaces& places) {
+                                                    Offload offload, const MemoryPlaces& places,
+                                                    MemoryClass what) {
   ComputeParameters made;
   made.model_ = &model;
   made.precision_ = precision;
@@ -74,7 +78,8 @@ Result<ComputeParameters> ComputeParameters::create(const Model<float>& model, P
   if (made.narrow()) {
     const MemoryArena& where = away ? places.host : places.device;
     GW_ASSIGN(made.stored_,
-              where.allocate(MemoryClass::kParameters, elems * sizeof(std::uint16_t)));
+              PagedTensors::create(model.parameters(), where, what, dtype_of(precision)));
+    made.stored_.take_all();
   } else if (offload == Offload::kOptimizer) {
     GW_ASSIGN(made.copy_, places.device.allocate(MemoryClass::kParameters, elems * sizeof(float)));
   }
@@ -92,21 +97,19 @@ Result<ComputeParameters> ComputeParameters::create(const Model<float>& model, P
   return made;
 }
 
-std::span<std::uint16_t> ComputeParameters::stored() const { return halves(stored_); }
-
-// A tensor of the copy, for a layer's turn.
-Status ComputeParameters::fill(std::span<float> to, std::span<const float> from,
+// A tensor of the copy, for a layer's turn: elements from `first` on.
+Status ComputeParameters::fill(std::span<float> to, std::span<const float> master,
                                std::size_t first) const {
   const Stream stream = places_.device.stream();
   const bool away = offload_ == Offload::kParameters;
   if (!narrow()) {
-    GW_TRY(copy_between(from, places_.host, to, places_.device));
+    GW_TRY(copy_between(master.subspan(first, to.size()), places_.host, to, places_.device));
   } else if (!there() || !away) {
-    GW_TRY(load(precision_, stored().subspan(first, to.size()), to, stream));
+    GW_TRY(load(precision_, stored_.halves().subspan(first, to.size()), to, stream));
   } else {
     const std::span<std::uint16_t> come = halves(on_its_way_).first(to.size());
-    GW_TRY(copy_bytes(std::as_bytes(stored().subspan(first, to.size())), places_.host.device(),
-                      std::as_writable_bytes(come), stream.device, stream));
+    GW_TRY(copy_bytes(std::as_bytes(stored_.halves().subspan(first, to.size())),
+                      places_.host.device(), std::as_writable_bytes(come), stream.device, stream));
     GW_TRY(load(precision_, come, to, stream));
   }
   if (!away) return {};
@@ -123,8 +126,8 @@ Status ComputeParameters::store_away(std::span<const float> part, std::size_t fi
     const std::span<std::uint16_t> going = halves(on_its_way_).first(count);
     gradwire::store(precision_, part.subspan(at, count), going);
     GW_TRY(copy_bytes(std::as_bytes(going), places_.host.device(),
-                      std::as_writable_bytes(stored().subspan(first + at, count)), stream.device,
-                      stream));
+                      std::as_writable_bytes(stored_.halves().subspan(first + at, count)),
+                      stream.device, stream));
     GW_TRY(wait_for(stream));
   }
   return {};
@@ -135,7 +138,7 @@ Status ComputeParameters::store(std::span<const float> part, std::size_t first) 
   if (narrow()) {
     const bool goes = there() && offload_ == Offload::kOptimizer;
     GW_TRY(goes ? store_away(part, first)
-                : gradwire::store(precision_, part, stored().subspan(first, part.size()),
+                : gradwire::store(precision_, part, stored_.halves().subspan(first, part.size()),
                                   stored_stream()));
     width = sizeof(std::uint16_t);
   } else if (offload_ == Offload::kOptimizer) {
@@ -153,35 +156,10 @@ std::span<const float> ComputeParameters::values(std::span<const float> master) 
   return offload_ == Offload::kOptimizer ? floats(copy_) : master;
 }
 
-std::unique_ptr<LayerGate> ComputeParameters::gate(std::span<const float> master) const {
+std::unique_ptr<LayerGate> ComputeParameters::gate(std::span<const float> master,
+                                                   LayerGate* before) const {
   if (paged_.size() == 0) return nullptr;
-  return std::make_unique<Gate>(*this, master);
-}
-
-Result<std::unique_ptr<RoundedGate>> RoundedGate::create(LayerGate& inner,
-                                                         const Model<float>& model,
-                                                         Precision precision,
-                                                         std::span<float> parameters,
-                                                         const Stream& stream) {
-  std::unique_ptr<RoundedGate> made(new RoundedGate(inner, model, precision, parameters));
-  GW_ASSIGN(made->there_, make_stored_kernels(precision, stream));
-  return made;
-}
-
-Status RoundedGate::open(std::size_t layer, Way way) {
-  GW_TRY(inner_.open(layer, way));
-  const auto [first, end] = model_.parameters_read_by(layer);
-  for (int index = first; index < end; ++index) {
-    const ParameterInfo& info = model_.parameters()[static_cast<std::size_t>(index)];
-    const std::span<float> own = parameters_.subspan(static_cast<std::size_t>(info.offset),
-                                                     static_cast<std::size_t>(info.shape.elems()));
-    if (there_ != nullptr) {
-      GW_TRY(there_->round(own));
-    } else {
-      round_to(precision_, own);
-    }
-  }
-  return {};
+  return std::make_unique<Gate>(*this, master, before);
 }
 
 }  // namespace gradwire

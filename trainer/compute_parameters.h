@@ -14,7 +14,6 @@
 #include "trainer/memory/paged_tensors.h"
 #include "trainer/model.h"
 #include "trainer/precision.h"
-#include "trainer/stored_kernels.h"
 
 namespace gradwire {
 
@@ -37,14 +36,19 @@ Result<Offload> parse_offload(std::string_view text);
 //   16 bits    optimizer   16 bits, device               widened
 //   fp32       parameters  the master, host              copied to the device
 //   16 bits    parameters  16 bits, host                 copied and widened
+//
+// Where the strategy holds the master (Demands::holds_master) there is the copy of 16 bits alone,
+// which others write: of all parameters, or of a layer's, which its gate brings.
 class ComputeParameters {
  public:
   // Elements that are rounded and sent to a device together.
   static constexpr std::int64_t kPart = 1 << 16;
 
   // The model is borrowed.
+  // The copy's class: kParameters, or kGathered where layers come and go.
   static Result<ComputeParameters> create(const Model<float>& model, Precision precision,
-                                          Offload offload, const MemoryPlaces& places);
+                                          Offload offload, const MemoryPlaces& places,
+                                          MemoryClass what = MemoryClass::kParameters);
   ComputeParameters() = default;
 
   // The copy of elements [first, first + part.size()) becomes these; where they lie on a device,
@@ -52,16 +56,18 @@ class ComputeParameters {
   Status store(std::span<const float> part, std::size_t first);
   // What passes read, with the gate where there is one.
   std::span<const float> values(std::span<const float> master) const;
-  // null: values() hold everything all the time. The master outlives it, unchanged.
-  std::unique_ptr<LayerGate> gate(std::span<const float> master) const;
+  // null: values() hold everything all the time. The master outlives it, unchanged. `before` has
+  // its say first when a layer opens, and last when it closes; null: there is none.
+  std::unique_ptr<LayerGate> gate(std::span<const float> master, LayerGate* before = nullptr) const;
+  // The copy in 16 bits.
+  const PagedTensors& stored() const { return stored_; }
 
  private:
   class Gate;
   Status store_away(std::span<const float> part, std::size_t first);
-  Status fill(std::span<float> to, std::span<const float> from, std::size_t first) const;
+  Status fill(std::span<float> to, std::span<const float> master, std::size_t first) const;
   bool narrow() const { return precision_ != Precision::kF32; }
   bool there() const { return places_.device.device().space == MemorySpace::kCuda; }
-  std::span<std::uint16_t> stored() const;
   // Where stored() lies.
   Stream stored_stream() const {
     return offload_ == Offload::kParameters ? places_.host.stream() : places_.device.stream();
@@ -71,33 +77,10 @@ class ComputeParameters {
   Precision precision_ = Precision::kF32;
   Offload offload_ = Offload::kNone;
   MemoryPlaces places_;
-  Buffer stored_;       // 16 bits
-  Buffer copy_;         // fp32
-  Buffer on_its_way_;   // 16 bits: a part or a tensor of them, between the host and a device
-  PagedTensors paged_;  // fp32, of layers that compute
-};
-
-// Behind another gate: what it brings is rounded to what `precision` keeps of it, in place.
-class RoundedGate final : public LayerGate {
- public:
-  // All are borrowed; parameters are of the stream's device.
-  static Result<std::unique_ptr<RoundedGate>> create(LayerGate& inner, const Model<float>& model,
-                                                     Precision precision,
-                                                     std::span<float> parameters,
-                                                     const Stream& stream);
-  Status open(std::size_t layer, Way way) override;
-  Status close(std::size_t layer, Way way) override { return inner_.close(layer, way); }
-
- private:
-  RoundedGate(LayerGate& inner, const Model<float>& model, Precision precision,
-              std::span<float> parameters)
-      : inner_(inner), model_(model), precision_(precision), parameters_(parameters) {}
-
-  LayerGate& inner_;
-  const Model<float>& model_;
-  Precision precision_;
-  std::span<float> parameters_;
-  std::unique_ptr<StoredKernels> there_;  // null on the host
+  PagedTensors stored_;  // 16 bits
+  Buffer copy_;          // fp32
+  Buffer on_its_way_;    // 16 bits: a part or a tensor of them, between the host and a device
+  PagedTensors paged_;   // fp32, of layers that compute
 };
 
 }  // namespace gradwire

@@ -1,6 +1,7 @@
 #include "trainer/gradient_fold.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -19,9 +20,29 @@ std::span<float> floats_of(const Buffer& buffer) {
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-constexpr std::size_t kNarrowBytes = sizeof(std::uint16_t);
+bool has_worker_momentum(const TrainingOptions& options) {
+  return options.momentum_at == MomentumAt::kWorker && options.momentum > 0;
+}
+
+bool each_by_itself(const TrainingOptions& options, const Demands& demands) {
+  return demands.each_micro_batch && options.accumulate > 1;
+}
 
 }  // namespace
+
+GradientFold::Form GradientFold::form_of(const TrainingOptions& options, const Demands& demands) {
+  const bool wide = options.precision == Precision::kF32 || !demands.takes_narrow ||
+                    options.clip_worker > 0 || has_worker_momentum(options);
+  if (wide) return Form::kWide;
+  const bool sums = options.accumulate > 1 && !each_by_itself(options, demands);
+  return sums && options.main_gradients ? Form::kSums : Form::kStored;
+}
+
+bool GradientFold::needs_whole(const TrainingOptions& options, const Demands& demands) {
+  if (options.clip_worker > 0) return true;
+  if (!options.loss_scale.active()) return false;
+  return form_of(options, demands) == Form::kWide || !demands.takes_scaled;
+}
 
 Result<GradientFold> GradientFold::create(const ParameterTable& table,
                                           const TrainingOptions& options, const Demands& demands,
@@ -35,56 +56,96 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   fold.accumulate_ = options.accumulate;
   fold.clip_worker_ = options.clip_worker;
   fold.precision_ = options.precision;
-  fold.needs_whole_ = options.clip_worker > 0 || options.loss_scale.active();
-  const auto elems = static_cast<std::size_t>(parameter_elems(table));
-  const std::size_t bytes = elems * sizeof(float);
-  const MemoryArena& device = options.places.device;
-  fold.stream_ = device.stream();
-  GW_ASSIGN(fold.there_, make_step_kernels(device.stream()));
-  if (fold.there_ != nullptr) {
-    GW_ASSIGN(fold.numbers_, ReadBack::create(device, sizeof(double)));
-  }
-  const bool narrow = options.precision != Precision::kF32;
-  fold.keeps_sums_ = options.main_gradients || !narrow;
-  const MemoryClass sums = narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients;
-  GW_ASSIGN(fold.grads_, PagedTensors::create(table, device, sums));
-  if (!fold.keeps_sums_) {
-    GW_ASSIGN(fold.stored_gradients_, StoredGradients::create(device, options.precision, elems));
-  } else {
-    fold.grads_.take_all();
-    fold.drops_micro_ = demands.gradients_pass && !fold.needs_whole_;
-  }
-  fold.each_ = demands.each_micro_batch && options.accumulate > 1;
+  fold.form_ = form_of(options, demands);
+  fold.needs_whole_ = needs_whole(options, demands);
+  fold.each_ = each_by_itself(options, demands);
   fold.adds_ = fold.each_ && !demands.own_optimizer;
-  const int others = options.accumulate - (fold.keeps_sums_ ? 1 : 0);
-  const int slots = fold.each_ ? (fold.adds_ ? 1 : 0) : std::min(others, at_a_time);
-  for (int slot = 0; slot < slots; ++slot) {
-    PagedTensors memory = fold.grads_;
-    if (fold.keeps_sums_ || slot > 0) {
-      GW_ASSIGN(memory, PagedTensors::create(table, device, MemoryClass::kWorkspace));
-    }
-    fold.slots_.push_back({std::move(memory)});
+  fold.passes_ = demands.gradients_pass && (options.accumulate == 1 || fold.each_);
+  fold.drops_micro_ = fold.form_ != Form::kWide || !fold.needs_whole_;
+  fold.arena_ = options.places.device;
+  fold.stream_ = fold.arena_.stream();
+  GW_ASSIGN(fold.kernels_, make_step_kernels(fold.stream_));
+  if (options.precision != Precision::kF32) {
+    GW_ASSIGN(fold.there_, make_stored_kernels(options.precision, fold.stream_));
   }
-  if (!fold.keeps_sums_) return fold;
-  if (narrow) {
-    fold.keeps_stored_ = !demands.gradients_pass;
-    GW_ASSIGN(
-        fold.stored_,
-        fold.keeps_stored_
-            ? device.allocate(MemoryClass::kGradients, kNarrowBytes * elems)
-            : device.allocate(MemoryClass::kWorkspace,
-                              kNarrowBytes * static_cast<std::size_t>(fold.grads_.most_elems())));
-  }
-  if (options.momentum_at == MomentumAt::kWorker) fold.momentum_at_worker_ = options.momentum;
-  for (int micro = 0; fold.momentum_at_worker_ > 0 && micro < options.accumulate; ++micro) {
-    GW_ASSIGN(Buffer own, device.allocate(MemoryClass::kOther, bytes));
-    fold.momentum_.push_back(std::move(own));
-  }
+  GW_TRY(fold.take_memory(at_a_time));
+  GW_TRY(fold.take_workers(options));
   return fold;
 }
 
-void GradientFold::begin_step(double loss_scale) {
-  stored_gradients_.begin_step(loss_scale);
+Status GradientFold::take_memory(int at_a_time) {
+  const bool there = stream_.device.space == MemorySpace::kCuda;
+  const bool narrow = precision_ != Precision::kF32;
+  if (form_ != Form::kStored || adds_) {
+    GW_ASSIGN(grads_,
+              PagedTensors::create(*table_, arena_,
+                                   narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients));
+    if (!(passes_ && form_ == Form::kWide) || there) grads_.take_all();
+  }
+  // On a device all of a tensor is rounded at once, so there not in place.
+  if (form_ == Form::kStored || (form_ == Form::kSums && there)) {
+    GW_ASSIGN(stored_,
+              PagedTensors::create(*table_, arena_, MemoryClass::kGradients, dtype_of(precision_)));
+    if (!passes_ || there) stored_.take_all();
+  }
+  const int others = accumulate_ - (form_ == Form::kStored ? 0 : 1);
+  const int one = adds_ || form_ == Form::kStored ? 1 : 0;
+  GW_TRY(take_slots(each_ ? one : std::min(others, at_a_time)));
+  for (const NamedTensor& named : handed_over().tensors) views_.push_back(named.tensor);
+  if (!needs_whole_) return {};
+  std::vector<TensorView> all = views_;
+  for (int index = 0; form_ == Form::kSums && index < grads_.size(); ++index) {
+    all[static_cast<std::size_t>(index)] = grads_.view(index);
+  }
+  GW_ASSIGN(whole_, StepGradients::create(arena_, std::move(all)));
+  return {};
+}
+
+Status GradientFold::take_slots(int count) {
+  for (int slot = 0; slot < count; ++slot) {
+    GW_ASSIGN(PagedTensors memory, PagedTensors::create(*table_, arena_, MemoryClass::kWorkspace));
+    slots_.push_back({std::move(memory)});
+  }
+  return {};
+}
+
+Status GradientFold::take_workers(const TrainingOptions& options) {
+  if (clip_worker_ > 0 && kernels_ != nullptr) {
+    GW_ASSIGN(numbers_, ReadBack::create(arena_, sizeof(double)));
+  }
+  if (!has_worker_momentum(options)) return {};
+  momentum_at_worker_ = options.momentum;
+  const auto bytes = static_cast<std::size_t>(parameter_elems(*table_)) * sizeof(float);
+  for (int micro = 0; micro < accumulate_; ++micro) {
+    GW_ASSIGN(Buffer own, arena_.allocate(MemoryClass::kOther, bytes));
+    momentum_.push_back(std::move(own));
+  }
+  return {};
+}
+
+HandedGradients GradientFold::handed_over() const {
+  HandedGradients handed;
+  const PagedTensors* memory = &stored_;
+  if (form_ == Form::kWide) memory = adds_ ? &slots_.front().grads : &grads_;
+  if (form_ == Form::kSums && stored_.size() == 0) memory = &grads_;
+  handed.tensors = memory->named();
+  if (passes_) handed.passing = *memory;
+  if (form_ != Form::kSums) return handed;
+  for (NamedTensor& named : handed.tensors) {
+    const TensorView& all = named.tensor;
+    named.tensor = TensorView(all.data(), all.shape(), dtype_of(precision_), all.device());
+  }
+  return handed;
+}
+
+std::vector<TensorView> GradientFold::outcome() const {
+  if (!adds_) return views_;
+  std::vector<TensorView> sums;
+  for (const NamedTensor& named : grads_.named()) sums.push_back(named.tensor);
+  return sums;
+}
+
+void GradientFold::begin_step() {
   std::ranges::fill(joined_, 0);
   in_.assign(in_.size(), false);
   done_.assign(done_.size(), false);
@@ -93,8 +154,9 @@ void GradientFold::begin_step(double loss_scale) {
 }
 
 Result<std::span<float>> GradientFold::begin(int micro) {
-  if (each_) return handed_over().all();
-  if (keeps_sums_ && micro == 0) return grads_.all();
+  if (each_ && slots_.empty()) return grads_.all();
+  if (each_) return slots_.front().grads.all();
+  if (form_ != Form::kStored && micro == 0) return grads_.all();
   for (Slot& slot : slots_) {
     if (slot.micro >= 0) continue;
     slot.micro = micro;
@@ -112,19 +174,21 @@ GradientFold::Slot* GradientFold::slot_of(int micro) {
 }
 
 const PagedTensors& GradientFold::memory_of(int micro) {
-  if (each_) return handed_over();
+  if (each_) return slots_.empty() ? grads_ : slots_.front().grads;
   const Slot* const slot = slot_of(micro);
   return slot == nullptr ? grads_ : slot->grads;
 }
 
-std::span<float> GradientFold::gradients() { return grads_.all(); }
-
-std::span<float> GradientFold::gradient(int index) { return grads_.tensor(index); }
-
-TensorView GradientFold::view(int index) {
-  const ParameterInfo& info = (*table_)[static_cast<std::size_t>(index)];
-  return {reinterpret_cast<std::byte*>(handed_over().tensor(index).data()), info.shape, DType::kF32,
-          stream_.device};
+Result<TensorView> GradientFold::hand_over(int index) {
+  if (form_ == Form::kSums) {
+    const std::span<float> sum = grads_.tensor(index);
+    if (stored_.size() > 0) {
+      GW_TRY(store(precision_, sum, stored_.halves(index), stream_));
+    } else {
+      static_cast<void>(store_in_place(precision_, sum));
+    }
+  }
+  return views_[static_cast<std::size_t>(index)];
 }
 
 GradientFold::Range GradientFold::range(int index) const {
@@ -140,14 +204,12 @@ std::vector<bool>::reference GradientFold::is_in(int index, int micro) {
   return in_[static_cast<std::size_t>(index * accumulate_ + micro)];
 }
 
-// The values become what their storage keeps of them.
-Status GradientFold::keep_stored(std::span<float> values, Range range) {
+// The values become what 16 bits keep of them.
+Status GradientFold::round(std::span<float> values) const {
   if (precision_ == Precision::kF32) return {};
-  const std::span<std::uint16_t> stored(
-      reinterpret_cast<std::uint16_t*>(stored_.bytes().data()) + (keeps_stored_ ? range.first : 0),
-      range.count);
-  GW_TRY(store(precision_, values, stored, stream_));
-  return load(precision_, stored, values, stream_);
+  if (there_ != nullptr) return there_->round(values);
+  round_to(precision_, values);
+  return {};
 }
 
 TensorView GradientFold::view(std::span<float> values) const {
@@ -158,7 +220,7 @@ TensorView GradientFold::view(std::span<float> values) const {
 // Both become momentum u + own.
 Status GradientFold::take_momentum(std::span<float> u, std::span<float> own) {
   const auto momentum = static_cast<float>(momentum_at_worker_);
-  if (there_ != nullptr) return there_->take_momentum(momentum, u, own);
+  if (kernels_ != nullptr) return kernels_->take_momentum(momentum, u, own);
   add_momentum(u, own, momentum);
   std::copy(u.begin(), u.end(), own.begin());
   return {};
@@ -173,7 +235,7 @@ Status GradientFold::combine(int micro, Range range) {
     GW_TRY(take_momentum(u, own));
   }
   if (each_) return scale(view(own), 1.0 / accumulate_, stream_);
-  const std::span<float> sum = gradients().subspan(range.first, range.count);
+  const std::span<float> sum = grads_.all().subspan(range.first, range.count);
   if (micro > 0) {
     GW_TRY(reduce(ReduceOp::kSum, view(own), view(sum), stream_));
   }
@@ -181,95 +243,59 @@ Status GradientFold::combine(int micro, Range range) {
   return scale(view(sum), 1.0 / accumulate_, stream_);
 }
 
+// sum += what 16 bits keep of own, rounded to them again.
+Status GradientFold::add_stored(std::span<float> own, std::span<std::uint16_t> sum) const {
+  if (there_ != nullptr) return there_->add(own, sum);
+  GW_TRY(round(own));
+  constexpr std::size_t kTogether = 1024;
+  std::array<float, kTogether> wide{};
+  for (std::size_t at = 0; at < own.size(); at += kTogether) {
+    const std::size_t count = std::min(kTogether, own.size() - at);
+    load(precision_, sum.subspan(at, count), std::span(wide).first(count));
+    for (std::size_t i = 0; i < count; ++i) wide[i] += own[at + i];
+    store(precision_, std::span(wide).first(count), sum.subspan(at, count));
+  }
+  return {};
+}
+
+// One micro-batch's joins the others' in 16 bits.
+Status GradientFold::combine_stored(int index, int micro) {
+  const std::span<float> own = memory_of(micro).tensor(index);
+  const std::span<std::uint16_t> sum = stored_.halves(index);
+  stored_.take(index);
+  if (each_) {
+    GW_TRY(round(own));  // which shows what does not fit
+    GW_TRY(scale(view(own), 1.0 / accumulate_, stream_));
+  }
+  if (each_ || micro == 0) return store(precision_, own, sum, stream_);
+  GW_TRY(add_stored(own, sum));
+  return micro + 1 < accumulate_ ? Status()
+                                 : scale(stored_.view(index), 1.0 / accumulate_, stream_);
+}
+
 Status GradientFold::add_up(int micro) {
   if (!adds_) return {};
-  const std::span<float> came = handed_over().all();
-  if (micro > 0) return reduce(ReduceOp::kSum, view(came), view(gradients()), stream_);
-  return copy_bytes(std::as_bytes(came), stream_.device, std::as_writable_bytes(gradients()),
-                    stream_.device, stream_);
-}
-
-// One micro-batch's, stored, joins the others', which are.
-Status GradientFold::combine_stored(int index, int micro) {
-  const PagedTensors& memory = memory_of(micro);
-  const std::span<float> own = memory.tensor(index);
-  const std::size_t first = range(index).first;
-  GW_TRY(micro == 0 ? stored_gradients_.keep_scaled(own, first)
-                    : stored_gradients_.add_scaled(own, first));
-  const bool last = micro + 1 == accumulate_ && !needs_whole_;
-  // What the sum is brought to needs not go and come.
-  if (!last || memory.all().data() != grads_.all().data()) memory.drop(index);
-  return last ? bring(index) : Status();
-}
-
-Status GradientFold::bring(int index) {
-  grads_.take(index);
-  const std::span<float> own = grads_.tensor(index);
-  GW_TRY(stored_gradients_.read(range(index).first, own));
-  return accumulate_ == 1 ? Status() : scale(view(own), 1.0 / accumulate_, stream_);
-}
-
-Status GradientFold::put_away(int index) {
-  GW_TRY(stored_gradients_.keep(grads_.tensor(index), range(index).first));
-  grads_.drop(index);
-  return {};
-}
-
-Result<bool> GradientFold::finite() {
-  if (!keeps_sums_) return stored_gradients_.finite();
-  if (there_ != nullptr) {
-    GW_TRY(there_->find_not_finite(handed_over().all(), numbers_.there<std::uint32_t>().first(1)));
-    GW_ASSIGN(const std::span<const std::uint32_t> bad, numbers_.read<std::uint32_t>());
-    return bad[0] == 0;
-  }
-  return all_finite(handed_over().all());
-}
-
-Result<double> GradientFold::norm() {
-  if (!keeps_sums_) return stored_gradients_.norm();
-  if (there_ == nullptr) return gradwire::norm(gradients());
-  GW_TRY(there_->sum_of_squares(gradients(), numbers_.there<double>()));
-  GW_ASSIGN(const std::span<const double> square, numbers_.read<double>());
-  length_ = std::sqrt(square[0]);
-  return length_;
-}
-
-Status GradientFold::sums_of_squares(std::span<double> by_tensor) {
-  for (std::size_t t = 0; t < table_->size(); ++t) {
-    const std::span<const float> own = gradient(static_cast<int>(t));
-    if (there_ == nullptr) {
-      by_tensor[t] = sum_of_squares(own);
-      continue;
+  for (int index = 0; index < static_cast<int>(table_->size()); ++index) {
+    const std::span<float> sum = grads_.tensor(index);
+    if (form_ == Form::kStored) {
+      const std::span<const std::uint16_t> came = stored_.halves(index);
+      GW_TRY(micro == 0 ? load(precision_, came, sum, stream_)
+                        : add(precision_, came, sum, there_.get()));
+    } else {
+      const std::span<float> came = slots_.front().grads.tensor(index);
+      GW_TRY(micro > 0 ? reduce(ReduceOp::kSum, view(came), view(sum), stream_)
+                       : arena_.copy(came, sum));
     }
-    GW_TRY(there_->sum_of_squares(own, numbers_.there<double>()));
-    GW_ASSIGN(const std::span<const double> square, numbers_.read<double>());
-    by_tensor[t] = square[0];
   }
   return {};
-}
-
-Status GradientFold::shorten(double length, double most) {
-  if (!keeps_sums_) {
-    stored_gradients_.shorten(length, most);
-    return {};
-  }
-  if (there_ == nullptr) {
-    clip_to(gradients(), length, most);
-    return {};
-  }
-  if (length != length_) {
-    const double square = length * length;
-    GW_TRY(numbers_.write(std::span<const double>(&square, 1)));
-  }
-  return there_->clip(numbers_.there<double>(), most, gradients());
 }
 
 // A worker's own gradient, before anybody else sees it.
 Status GradientFold::clip_worker(std::span<float> own) {
   if (clip_worker_ == 0) return {};
-  if (there_ != nullptr) {
-    GW_TRY(there_->sum_of_squares(own, numbers_.there<double>()));
-    return there_->clip(numbers_.there<double>(), clip_worker_, own);
+  if (kernels_ != nullptr) {
+    GW_TRY(kernels_->sum_of_squares(own, numbers_.there<double>()));
+    return kernels_->clip(numbers_.there<double>(), clip_worker_, own);
   }
   clip_to(own, gradwire::norm(own), clip_worker_);
   return {};
@@ -277,7 +303,7 @@ Status GradientFold::clip_worker(std::span<float> own) {
 
 // It is its turn: parameter `index` of `micro` becomes part of the sum.
 Status GradientFold::join(int index, int micro) {
-  GW_TRY(keeps_sums_ ? combine(micro, range(index)) : combine_stored(index, micro));
+  GW_TRY(form_ == Form::kStored ? combine_stored(index, micro) : combine(micro, range(index)));
   Slot* const slot = slot_of(micro);
   if (slot == nullptr) return {};
   if (drops_micro_) slot->grads.drop(index);
@@ -287,15 +313,17 @@ Status GradientFold::join(int index, int micro) {
 
 Result<bool> GradientFold::ready(int index, int micro) {
   const PagedTensors& memory = memory_of(micro);
-  if (keeps_sums_) grads_.take(index);
   memory.take(index);
-  if (keeps_sums_) {
-    GW_TRY(keep_stored(memory.tensor(index), range(index)));
-    if (needs_whole_) return false;
-  }
+  if (form_ != Form::kStored) GW_TRY(round(memory.tensor(index)));
+  if (form_ == Form::kWide && needs_whole_) return false;
   if (each_) {
-    GW_TRY(combine(micro, range(index)));
-    return true;
+    if (form_ == Form::kWide) {
+      GW_TRY(combine(micro, range(index)));
+    } else {
+      GW_TRY(combine_stored(index, micro));
+      memory.drop(index);
+    }
+    return !needs_whole_;
   }
   is_in(index, micro) = true;
   int& joined = joined_[static_cast<std::size_t>(index)];
@@ -304,7 +332,7 @@ Result<bool> GradientFold::ready(int index, int micro) {
 }
 
 Status GradientFold::micro_batch_done(int micro, double loss_scale) {
-  if (!needs_whole_ || !keeps_sums_) return {};
+  if (!needs_whole_ || form_ != Form::kWide) return {};
   const std::span<float> own = memory_of(micro).all();
   if (loss_scale != 1) GW_TRY(scale(view(own), 1 / loss_scale, stream_));
   GW_TRY(clip_worker(own));

@@ -59,10 +59,12 @@ std::int64_t slice_elems(const SliceTable& slices) {
   return elems;
 }
 
-Status Optimizer::begin_step(double /*lr*/) {
-  return {Code::kUnsupported,
-          "this optimizer looks at whole tensors and makes no step in parts (expected sgd, "
-          "nesterov or adamw)"};
+Status Optimizer::step(std::span<float> parameters, std::span<const float> gradients, double lr) {
+  GW_TRY(begin_step(lr));
+  GW_TRY(step_part(parameters, gradients, 0));
+  if (!two_passes()) return {};
+  GW_TRY(end_pass());
+  return end_part(parameters, 0);
 }
 
 Result<std::unique_ptr<Optimizer>> make_optimizer(const OptimizerOptions& options,

@@ -56,16 +56,19 @@ class Optimizer {
   // parameters change by one step against `gradients`. Both have slice_elems() elements and do not
   // overlap. lr is finite and >= 0. Elementwise methods (all but lamb) give the same bits however
   // the parameters are cut into slices and spans.
-  virtual Status step(std::span<float> parameters, std::span<const float> gradients, double lr) = 0;
+  virtual Status step(std::span<float> parameters, std::span<const float> gradients, double lr);
 
-  // The same step chunk by chunk, for elementwise methods: begin_step() once, then step_part() for
-  // parts that together are everything, each the elements from `first` on of the spans of step().
-  // kUnsupported from begin_step() of a method that looks at whole tensors.
-  virtual Status begin_step(double lr);
-  virtual Status step_part(std::span<float> /*parameters*/, std::span<const float> /*gradients*/,
-                           std::int64_t /*first*/) {
-    return {};
-  }
+  // The same step in parts, each the elements from `first` on of the spans of step(), wherever they
+  // lie: begin_step() once, then step_part() for parts that together are everything. A method that
+  // looks at whole tensors (two_passes()) changes parameters in a second pass alone: end_pass(),
+  // then end_part() for parts that together are everything; on a device each part of its first pass
+  // is all that the spans have of a tensor.
+  virtual Status begin_step(double lr) = 0;
+  virtual Status step_part(std::span<float> parameters, std::span<const float> gradients,
+                           std::int64_t first) = 0;
+  virtual bool two_passes() const { return false; }
+  virtual Status end_pass() { return {}; }
+  virtual Status end_part(std::span<float> /*parameters*/, std::int64_t /*first*/) { return {}; }
 
   // Collective where ranks make steps of their own between exchanges: after the last step, so that
   // all hold the same parameters.

@@ -92,6 +92,10 @@ void init_parameters(const ParameterTable& table, std::uint64_t seed, std::span<
   }
 }
 
+void init_parameter(const ParameterInfo& info, std::uint64_t seed, std::span<float> values) {
+  draw(info, seed, values);
+}
+
 bool set_init(ParameterInfo& info, std::string_view scheme) {
   if (scheme != "uniform" && scheme != "xavier" && scheme != "kaiming" && scheme != "gpt2") {
     return false;

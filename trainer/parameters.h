@@ -62,6 +62,8 @@ std::vector<NamedTensor> named_tensors(const ParameterTable& table, std::span<fl
 // initialisation. Weights and biases alike.
 template <typename T>
 void init_parameters(const ParameterTable& table, std::uint64_t seed, std::span<T> flat);
+// Likewise those of one parameter.
+void init_parameter(const ParameterInfo& info, std::uint64_t seed, std::span<float> values);
 
 // The schemes of init_parameters by name, for tables of weights and biases; what starts as a
 // constant (norms) stays as it is.

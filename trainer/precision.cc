@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/small_floats.h"
@@ -43,6 +44,11 @@ DType dtype_of(Precision precision) {
   }
 }
 
+Precision precision_of(DType stored) {
+  if (stored == DType::kBF16) return Precision::kBF16;
+  return stored == DType::kF16 ? Precision::kF16 : Precision::kF32;
+}
+
 void store(Precision precision, std::span<const float> from, std::span<std::uint16_t> to) {
   GW_CHECK(from.size() == to.size() && precision != Precision::kF32);
   if (precision == Precision::kBF16) {
@@ -59,6 +65,27 @@ void load(Precision precision, std::span<const std::uint16_t> from, std::span<fl
   } else {
     for (std::size_t i = 0; i < from.size(); ++i) to[i] = float_from_fp16(from[i]);
   }
+}
+
+void add(Precision precision, std::span<const std::uint16_t> from, std::span<float> sums) {
+  std::array<float, 1024> wide{};
+  for (std::size_t at = 0; at < from.size(); at += wide.size()) {
+    const std::size_t count = std::min(wide.size(), from.size() - at);
+    load(precision, from.subspan(at, count), std::span(wide).first(count));
+    for (std::size_t i = 0; i < count; ++i) sums[at + i] += wide[i];
+  }
+}
+
+// A part at a time by way of the stack, since what is written lies where others were read.
+std::span<std::uint16_t> store_in_place(Precision precision, std::span<float> values) {
+  std::array<std::uint16_t, 1024> stored{};
+  auto* const bytes = reinterpret_cast<std::byte*>(values.data());
+  for (std::size_t at = 0; at < values.size(); at += stored.size()) {
+    const std::size_t count = std::min(stored.size(), values.size() - at);
+    store(precision, values.subspan(at, count), std::span(stored).first(count));
+    std::memcpy(bytes + at * sizeof(std::uint16_t), stored.data(), count * sizeof(std::uint16_t));
+  }
+  return {reinterpret_cast<std::uint16_t*>(bytes), values.size()};
 }
 
 void round_to(Precision precision, std::span<float> values) {

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "gradwire/status.h"
+#include "trainer/precision.h"
 
 namespace gradwire {
 
@@ -20,10 +21,10 @@ class StoredKernels {
   using NarrowOut = std::span<std::uint16_t>;
   virtual ~StoredKernels() = default;
 
-  // stored = values times scale, of those that are finite between -most and most.
-  virtual Status keep(In values, float scale, float most, NarrowOut stored) = 0;
   // stored += what is stored of values.
   virtual Status add(In values, NarrowOut stored) = 0;
+  // sums += what is stored.
+  virtual Status add_to(NarrowIn stored, Out sums) = 0;
   // values = stored times back times factor, rounded in between.
   virtual Status read(NarrowIn stored, float back, float factor, Out values) = 0;
   // values = what is stored of them.
@@ -33,5 +34,13 @@ class StoredKernels {
   // bad[0] = 1 where one of them is not finite, else 0.
   virtual Status find_not_finite(NarrowIn stored, std::span<std::uint32_t> bad) = 0;
 };
+
+// sums += what is stored: by kernels of a device, or, where they are null, here.
+inline Status add(Precision precision, std::span<const std::uint16_t> stored, std::span<float> sums,
+                  StoredKernels* there) {
+  if (there != nullptr) return there->add_to(stored, sums);
+  add(precision, stored, sums);
+  return {};
+}
 
 }  // namespace gradwire

@@ -69,8 +69,12 @@ std::vector<LayerTensors> Trainer::openings(Way way) const {
 }
 
 TrainerMemory Trainer::memory() {
-  return {model_->parameters(),    parameters_->paged(), fold_->handed_over(), options_.places,
-          openings(Way::kForward), openings(Way::kBack), options_.share};
+  auto first = [store = parameters_.get()](int index, std::span<float> values) {
+    store->first_values(index, values);
+  };
+  return {model_->parameters(), parameters_->paged(),     fold_->handed_over(),
+          options_.places,      openings(Way::kForward),  openings(Way::kBack),
+          std::move(first),     fold_->hands_each_over(), options_.share};
 }
 
 std::vector<NamedTensor> Trainer::parameters() {
@@ -78,12 +82,13 @@ std::vector<NamedTensor> Trainer::parameters() {
   return parameters_->paged().named();
 }
 
-std::vector<NamedTensor> Trainer::gradients() { return fold_->handed_over().named(); }
-
-Result<std::uint64_t> Trainer::parameter_hash() const {
-  GW_ASSIGN(const HostCopy all, HostCopy::of(parameters_->whole()));
-  return hash_bytes(all.bytes());
+Status Trainer::start_from(std::vector<float> values) {
+  return parameters_->start_from(std::move(values));
 }
+
+std::vector<NamedTensor> Trainer::gradients() { return fold_->handed_over().tensors; }
+
+Result<std::uint64_t> Trainer::parameter_hash() const { return parameters_->hash(); }
 
 std::vector<NamedTensor> Trainer::state() {
   std::vector<NamedTensor> tensors;
@@ -126,6 +131,7 @@ Status Trainer::adopt_state() {
 Result<double> Trainer::run(Strategy& strategy, const OnStep& on_step) {
   GW_TRY(check_demands(demands_, strategy.demands()).with_context("training"));
   update_->work_with(strategy);
+  parameters_->forget();
   parameters_->master_changed();
   options_.places.device.restart_peaks();
   options_.places.host.restart_peaks();
@@ -155,13 +161,10 @@ void Trainer::tell(const OnTrainerSpan* told) {
   update_->tell(told);
 }
 
-// All ranks learn whether one of them has a gradient that is not finite, before anything that
-// outlives the step has seen it. Returns whether the step is left out; `last`: it is not asked
-// again.
-Result<bool> Trainer::skips(Strategy& strategy, StepReport& report, bool last) {
-  if (!options_.loss_scale.active()) return false;
+// All ranks learn whether one of them has a gradient that is not finite. Returns whether the step
+// is left out; `last`: it is not asked again.
+Result<bool> Trainer::skips(Strategy& strategy, StepReport& report, bool finite, bool last) {
   const auto start = Clock::now();
-  GW_ASSIGN(const bool finite, fold_->finite());
   GW_ASSIGN(const bool skip, strategy.consensus().any(!finite, Scope::kWorld));
   report.exchange_seconds += seconds_since(start);
   if (skip || last) scaler_.update(skip);
@@ -175,8 +178,11 @@ Status Trainer::micro_batch_over(Strategy& strategy, StepReport& report, int com
   const bool last = complete == options_.accumulate;
   if (report.skipped || !(each || last)) return {};
   if (fold_->needs_whole()) {
-    GW_ASSIGN(report.skipped, skips(strategy, report, last));
-    if (report.skipped) return {};
+    if (options_.loss_scale.active()) {  // before anything that outlives the step has seen them
+      GW_ASSIGN(const bool finite, fold_->finite());
+      GW_ASSIGN(report.skipped, skips(strategy, report, finite, last));
+      if (report.skipped) return {};
+    }
     if (!each || complete == 1) GW_TRY(update_->begin(report.lr));
     GW_TRY(update_->give_all());
   }
@@ -184,17 +190,25 @@ Status Trainer::micro_batch_over(Strategy& strategy, StepReport& report, int com
 }
 
 Status Trainer::compute_and_update(Strategy& strategy, StepReport& report) {
-  fold_->begin_step(scaler_.scale());
-  update_->start(report.step);
+  fold_->begin_step();
+  update_->start(report.step, scaler_.scale());
   if (!fold_->needs_whole()) GW_TRY(update_->begin(report.lr));
   auto ready = [this](int index, int unread) { return update_->give(index, unread); };
   auto over = [&](int complete) { return micro_batch_over(strategy, report, complete); };
   GW_ASSIGN(report.loss, source_->run({report.step, report.epoch, scaler_.scale()}, std::ref(ready),
                                       std::ref(over)));
+  // What is exchanged before anybody has looked at it is looked at afterwards.
+  const bool looks = options_.loss_scale.active() && !fold_->needs_whole();
+  if (looks) {
+    GW_TRY(update_->await_exchange());
+    GW_ASSIGN(const bool finite, update_->finite());
+    GW_ASSIGN(report.skipped, skips(strategy, report, finite, true));
+  }
   const auto start = Clock::now();
   GW_TRY(averages_.begin(strategy, source_->running(), report.loss, report.skipped));
   report.exchange_seconds += seconds_since(start);
   if (report.skipped) return {};
+  if (!looks) GW_TRY(update_->await_exchange());
   GW_ASSIGN(const double length, update_->finish());
   if (options_.clip > 0) report.gradient_norm = length;
   ++position_.updates;

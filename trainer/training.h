@@ -56,17 +56,19 @@ class Trainer {
                                 const SourceChoice& source = {});
 
   // Views of this trainer's memory, in order of registration, valid for its life (also when it is
-  // moved). Gradients are contiguous over all parameters in that order. In other precisions than
-  // fp32 too these are the fp32 ones: the optimizer's parameters, and gradients as they are
-  // exchanged, which without main gradients hold something from on_gradient() until arrived()
-  // alone.
+  // moved). Parameters are the optimizer's, in fp32, or in 16 bits where the strategy has those
+  // (Demands::holds_master); gradients are as they are exchanged, in fp32 or in 16 bits.
   std::vector<NamedTensor> parameters();
   std::vector<NamedTensor> gradients();
+  // Before a strategy starts: parameters become these, in fp32 and in order of registration, in
+  // place of the seed's; so do those that a strategy holds.
+  Status start_from(std::vector<float> values);
   // The same memory, for a strategy that lets parts of it come and go.
   TrainerMemory memory();
   // What was held since run() began, in both places, and copied between them since ever.
   const MemoryPlaces& places() const { return options_.places; }
-  // Of all parameters' bytes in order of registration.
+  // Of all parameters' bytes in order of registration, as passes read them: in a precision of 16
+  // bits of those.
   Result<std::uint64_t> parameter_hash() const;
 
   std::int64_t steps() const { return total_steps_; }
@@ -115,7 +117,7 @@ class Trainer {
   Result<StepReport> step(Strategy& strategy);
   Status compute_and_update(Strategy& strategy, StepReport& report);
   Status micro_batch_over(Strategy& strategy, StepReport& report, int complete);
-  Result<bool> skips(Strategy& strategy, StepReport& report, bool last);
+  Result<bool> skips(Strategy& strategy, StepReport& report, bool finite, bool last);
   void report_losses(StepReport& report) const;
   std::vector<LayerTensors> openings(Way way) const;
 

@@ -68,13 +68,9 @@ Status check_stored_gradients(const TrainingOptions& options, const Demands& dem
     return Status(Code::kInvalidArgument, "no main gradients with " + what);
   };
   if (options.precision == Precision::kF32) return refuse("precision fp32 (expected bf16 or fp16)");
-  if (demands.own_optimizer || demands.gradients_pass || demands.layer_by_layer) {
+  if (!demands.takes_narrow) {
     return refuse(
-        "an optimizer that exchanges something else, or a sharded one (expected sgd, nesterov or "
-        "adamw on whole parameters)");
-  }
-  if (options.optimizer.name == "lamb") {
-    return refuse("lamb, which needs whole tensors (expected sgd, nesterov or adamw)");
+        "an optimizer that exchanges something else (expected sgd, nesterov, adamw or lamb)");
   }
   if (options.clip_worker > 0) {
     return refuse(
@@ -85,13 +81,6 @@ Status check_stored_gradients(const TrainingOptions& options, const Demands& dem
   }
   if (demands.each_micro_batch && options.accumulate > 1) {
     return refuse("an exchange of each micro-batch (expected one of their sum)");
-  }
-  if (!demands.tells_arrival) {
-    return refuse(
-        "a strategy that cannot tell which gradients have arrived (expected one that can)");
-  }
-  if (demands.bytes_in_flight < 0) {
-    return bad_option("gradients in flight", demands.bytes_in_flight, "at least 0 bytes");
   }
   return {};
 }
@@ -104,10 +93,6 @@ Status check_share_of_model(const TrainingOptions& options) {
   };
   if (options.clip_worker > 0) {
     return refuse(format("clip-worker %g (expected 0, or clip)", options.clip_worker));
-  }
-  if (options.clip > 0 && !options.main_gradients) {
-    return refuse(
-        format("clip %g and no main gradients (expected main gradients, or clip 0)", options.clip));
   }
   return {};
 }

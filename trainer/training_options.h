@@ -46,10 +46,9 @@ struct TrainingOptions {
   double clip = 0;
   double clip_worker = 0;
   Precision precision = Precision::kF32;
-  // false, in 16 bits alone: of a gradient that is final nothing is kept in fp32 until the step,
-  // but for some that are on their way. Elementwise optimizers of the trainer's own; no
-  // clip_worker, no momentum at the worker; under strategies that tell what has arrived, and have
-  // parameters and gradients whole.
+  // false, in 16 bits alone: gradients of several micro-batches are added up in them, and nothing
+  // of a gradient is kept in fp32. No clip_worker, no momentum at the worker; under strategies that
+  // take gradients in 16 bits.
   bool main_gradients = true;
   LossScaleOptions loss_scale;
   std::uint64_t seed = 0;  // of the initial parameters and of the data order

@@ -1,5 +1,6 @@
 #include "adapters/trainer/compressor_check.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "aggregate/key_names.h"
@@ -32,6 +33,26 @@ Status check_no_feedback(const std::string& compressor) {
     if (!split.keys.inner.empty()) GW_TRY(check_no_feedback(split.keys.inner));
   }
   return {};
+}
+
+namespace {
+
+// What is no longer finite arrives as that.
+bool holds_infinity(const Spec& stage) { return stage.name == "none" || stage.name == "cast"; }
+
+}  // namespace
+
+bool carries_scale(const std::string& compressor) {
+  const auto rules = parse_spec_rules(compressor);
+  if (!rules.has_value()) return true;
+  return std::ranges::all_of(rules.value(), [](const SpecRule& rule) {
+    const auto split = split_spec(rule.spec);
+    if (!split.has_value()) return true;
+    const SplitSpec& own = split.value();
+    const bool plain = std::ranges::all_of(own.method, holds_infinity);
+    return plain && !own.keys.error_feedback &&
+           (own.keys.inner.empty() || carries_scale(own.keys.inner));
+  });
 }
 
 std::string with_present_names(const std::string& compressor) {

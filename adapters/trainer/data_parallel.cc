@@ -6,17 +6,10 @@
 #include "base/text.h"
 
 namespace gradwire {
-namespace {
-
-// Of gradients that wait for their average: one that fills, one that travels, one that has come.
-constexpr std::int64_t kBucketsInFlight = 3;
-
-}  // namespace
-
 Demands DataParallelStrategy::demands_of(const DataParallelOptions& options) {
   Demands demands;
-  demands.bytes_in_flight = kBucketsInFlight * options.aggregator.bucket_bytes;
   demands.each_micro_batch = options.reduce_each;
+  demands.takes_scaled = carries_scale(options.aggregator.compressor);
   return demands;
 }
 
@@ -58,6 +51,6 @@ DataParallelStrategy::DataParallelStrategy(Communicator& replicas, MeshGroups gr
       consensus_(std::move(groups)),
       replicas_(replicas, std::move(parameters), options.check_every),
       aggregator_(std::move(aggregator)),
-      exchange_(*aggregator_, replicas_) {}
+      exchange_(*aggregator_, replicas_, demands_.takes_scaled) {}
 
 }  // namespace gradwire

@@ -12,6 +12,7 @@
 #include "base/small_floats.h"
 #include "device/host_copy.h"
 #include "device/ops.h"
+#include "trainer/precision.h"
 
 namespace gradwire {
 namespace {
@@ -76,16 +77,22 @@ Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
                   "averages of single micro-batches (reduce-each) are not measured");
   }
   std::unique_ptr<MeasuredGradients> made(new MeasuredGradients(strategy, communicator, every));
-  std::size_t bytes = 0;
+  std::int64_t elems = 0;
   bool there = false;
+  bool narrow = false;
   for (const NamedTensor& gradient : gradients) {
-    made->offsets_.push_back(static_cast<std::int64_t>(bytes / sizeof(float)));
+    made->offsets_.push_back(elems);
     made->gradients_.push_back(gradient.tensor);
-    bytes += gradient.tensor.bytes().size();
+    elems += gradient.tensor.elems();
     there = there || gradient.tensor.device().space == MemorySpace::kCuda;
+    narrow = narrow || gradient.tensor.dtype() != DType::kF32;
   }
+  const std::size_t bytes = static_cast<std::size_t>(elems) * sizeof(float);
   if (!there) {
     GW_ASSIGN(made->exact_, memory.allocate(MemoryClass::kOther, bytes));
+    if (narrow) {
+      GW_ASSIGN(made->averages_, memory.allocate(MemoryClass::kOther, bytes));
+    }
     return made;
   }
   constexpr Device kPinned{MemorySpace::kPinnedHost, 0};
@@ -100,10 +107,21 @@ std::span<float> MeasuredGradients::part(const Buffer& all, std::size_t index) c
                         static_cast<std::size_t>(gradients_[index].elems()));
 }
 
-Status MeasuredGradients::copy_to(const Buffer& all, std::size_t index, const Stream& stream) {
-  const TensorView gradient = gradients_[index];
-  return copy_bytes(ConstTensorView(gradient).bytes(), gradient.device(),
-                    std::as_writable_bytes(part(all, index)), all.device(), stream);
+Status MeasuredGradients::copy_to(std::span<float> to, ConstTensorView from,
+                                  const Stream& stream) const {
+  if (from.dtype() == DType::kF32) {
+    return copy_bytes(from.bytes(), from.device(), std::as_writable_bytes(to), exact_.device(),
+                      stream);
+  }
+  const TensorView wide = view_of(to);
+  if (from.device().space == MemorySpace::kCuda) {
+    GW_ASSIGN(const HostCopy here, HostCopy::of(from, stream));
+    load(precision_of(from.dtype()),
+         {reinterpret_cast<const std::uint16_t*>(here.bytes().data()), to.size()}, to);
+    return scale_ == 1 ? Status() : scale(wide, 1 / scale_, {});
+  }
+  GW_TRY(cast(from.slice(0, from.elems()), wide, {}));
+  return scale_ == 1 ? Status() : scale(wide, 1 / scale_, {});
 }
 
 Demands MeasuredGradients::demands_of(Demands strategy) {
@@ -111,20 +129,27 @@ Demands MeasuredGradients::demands_of(Demands strategy) {
   return strategy;
 }
 
+Status MeasuredGradients::set_gradient_scale(double scale) {
+  scale_ = scale;
+  return strategy_.exchange().set_gradient_scale(scale);
+}
+
 Status MeasuredGradients::before_step(double learning_rate) {
+  counted_ = false;
   return strategy_.exchange().before_step(learning_rate);
 }
 
 void MeasuredGradients::skip_step() {
   errors_.reset();
-  ++step_;  // it ends here
+  if (!counted_) ++step_;  // it ends here
+  counted_ = false;
   strategy_.exchange().skip_step();
 }
 
 Status MeasuredGradients::on_gradient(int index, TensorView grad, const Stream& stream) {
   if (measures()) {
     const auto start = Clock::now();
-    GW_TRY(copy_to(exact_, static_cast<std::size_t>(index), stream));
+    GW_TRY(copy_to(part(exact_, static_cast<std::size_t>(index)), grad, stream));
     seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
   }
   return strategy_.exchange().on_gradient(index, grad, stream);
@@ -135,6 +160,7 @@ Status MeasuredGradients::finish(const Stream& stream) {
   errors_.reset();
   if (measures()) GW_TRY(measure(stream));
   ++step_;
+  counted_ = true;
   return {};
 }
 
@@ -142,14 +168,13 @@ Status MeasuredGradients::fetch_averages(const Stream& stream) {
   for (std::size_t t = 0; t < gradients_.size(); ++t) {
     const auto own = strategy_.average_part(static_cast<int>(t));
     if (!own) {
-      GW_TRY(copy_to(*averages_, t, stream));
+      GW_TRY(copy_to(part(*averages_, t), gradients_[t], stream));
       continue;
     }
     const auto to = part(*averages_, t)
                         .subspan(static_cast<std::size_t>(own->begin),
                                  static_cast<std::size_t>(own->values.elems()));
-    GW_TRY(copy_bytes(own->values.bytes(), own->values.device(), std::as_writable_bytes(to),
-                      averages_->device(), stream));
+    GW_TRY(copy_to(to, own->values, stream));
   }
   return wait_for(stream);
 }

@@ -26,13 +26,14 @@ struct GradientErrors {
 
 // A strategy that averages gradients, whole or each rank its part, which at every `every`-th step
 // of the training (the first one, too) also averages a dense copy of the gradients. What training
-// computes stays the same to the last bit. Copies lie on the host, are averaged and compared there:
-// 4 bytes an element, of gradients on a device 8, pinned.
+// computes stays the same to the last bit. Copies lie on the host in fp32, without a loss scale,
+// are averaged and compared there: 4 bytes an element, of gradients in 16 bits, or on a device, 8;
+// of a device's pinned.
 class MeasuredGradients final : public Strategy, public GradientExchange {
  public:
   // It compares whole averages: nothing of a gradient has arrived before all have.
   static Demands demands_of(Demands strategy);
-  // All are borrowed for its life. every: at least 1. gradients: f32, all of one device.
+  // All are borrowed for its life. every: at least 1. gradients: f32 or 16 bits, all of one device.
   // memory: of the host, where copies of gradients lie that lie there, too.
   // kUnsupported where ranks exchange something else than gradients; else errors as
   // Buffer::allocate().
@@ -47,6 +48,7 @@ class MeasuredGradients final : public Strategy, public GradientExchange {
   ParameterKeeper& keeper() override { return strategy_.keeper(); }
   Consensus& consensus() override { return strategy_.consensus(); }
 
+  Status set_gradient_scale(double scale) override;
   Status before_step(double learning_rate) override;
   void skip_step() override;
   Status on_gradient(int index, TensorView grad, const Stream& stream) override;
@@ -68,8 +70,8 @@ class MeasuredGradients final : public Strategy, public GradientExchange {
   bool measures() const { return step_ % every_ == 0; }
   // Of a gradient in a buffer of all of them.
   std::span<float> part(const Buffer& all, std::size_t index) const;
-  // Enqueued on the stream where the gradient is on a device, else done.
-  Status copy_to(const Buffer& all, std::size_t index, const Stream& stream);
+  // to = from without the scale; enqueued on the stream where `from` is on a device, else done.
+  Status copy_to(std::span<float> to, ConstTensorView from, const Stream& stream) const;
   // All averages, where the host reads them; waits for the stream.
   Status fetch_averages(const Stream& stream);
   // What this rank has of the average of a gradient, and where it begins.
@@ -87,7 +89,9 @@ class MeasuredGradients final : public Strategy, public GradientExchange {
   std::vector<std::int64_t> offsets_;  // of each gradient in the copy
   std::vector<TensorView> gradients_;
   Buffer exact_;                    // this rank's gradients, then their exact average
-  std::optional<Buffer> averages_;  // of gradients on a device
+  std::optional<Buffer> averages_;  // of gradients on a device, or in 16 bits
+  double scale_ = 1;                // what gradients of 16 bits bear
+  bool counted_ = false;            // finish() has counted the step
   std::int64_t step_ = 0;           // of the training, those that were left out too
   std::optional<GradientErrors> errors_;
   double seconds_ = 0;

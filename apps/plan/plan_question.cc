@@ -1,5 +1,6 @@
 #include "apps/plan/plan_question.h"
 
+#include "adapters/trainer/compressor_check.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -32,7 +33,7 @@ void add_model_flags(Flags& flags, PlanQuestion& q) {
   flags.choice("accumulate-policy", q.accumulate_policy, {"sum-then-reduce", "reduce-each"},
                "exchange of the micro-batches' sum, or of each of them");
   flags.toggle("no-main-grads", q.no_main_grads,
-               "no fp32 copy of bf16 and fp16 gradients (--zero 0 only)");
+               "sums of bf16 and fp16 gradients over micro-batches in 16 bits, not in fp32");
 }
 
 void add_mesh_flags(Flags& flags, PlanQuestion& q) {
@@ -89,12 +90,6 @@ Status settle_plan_parallel(const Flags& flags, PlanQuestion& q) {
 }
 
 Status check(const Flags& flags, const PlanQuestion& q) {
-  if (q.no_main_grads && q.zero > 0) {
-    return {Code::kInvalidArgument,
-            format("plan: not supported yet (got --no-main-grads with --zero %lld, expected --zero "
-                   "0)",
-                   static_cast<long long>(q.zero))};
-  }
   if (q.no_main_grads && reduces_each(q)) {
     return {Code::kInvalidArgument,
             "plan: --no-main-grads and --accumulate-policy reduce-each exclude each other (got "
@@ -154,15 +149,16 @@ Result<MemoryQuestion> memory_question(const PlanQuestion& q, int stage) {
   question.pipeline_stages = q.parallel.pp;
   question.accumulate = q.accumulate;
   question.reduce_each = reduces_each(q);
-  question.emulated = true;
-  question.whole_gradients = q.precision == "fp16";  // which has a loss scale unless told otherwise
+  question.bundled = true;
+  // fp16 has a loss scale unless told otherwise.
+  question.whole_gradients = q.precision == "fp16" && !carries_scale(q.compressor);
   if (!transformer_given(q.transformer)) return question;
   GW_ASSIGN(const Recompute recompute, recompute_of(q.recompute));
   question.activation_bytes = activation_bytes(q.transformer, recompute, q.parallel.tp);
-  // At stage 3 the next layer's travel while one computes.
-  const double whole =
-      stage == 3 ? largest_neighbours(q.transformer) : largest_layer(q.transformer);
-  question.gathered_params = whole / static_cast<double>(q.parallel.tp);
+  const auto tensor_ranks = static_cast<double>(q.parallel.tp);
+  // The next layer's travel while one computes.
+  question.gathered_params = largest_neighbours(q.transformer) / tensor_ranks;
+  question.widened_params = largest_layer(q.transformer) / tensor_ranks;
   return question;
 }
 

@@ -12,7 +12,7 @@
 
 namespace gradwire {
 
-inline constexpr int kZeroStages = 4;  // 0 to 3, of which --no-main-grads has the first
+inline constexpr int kZeroStages = 4;  // 0 to 3
 
 struct PlanQuestion {
   double params = 0;

@@ -9,9 +9,8 @@
 namespace gradwire {
 namespace {
 
-constexpr double kElemBytes = 4;  // gradients and parameters travel in fp32, whatever is stored
-
-int stages_of(const PlanQuestion& q) { return q.no_main_grads ? 1 : kZeroStages; }
+// Gradients and parameters travel as they are stored.
+double travelling_bytes(const PlanQuestion& q) { return q.precision == "fp32" ? 4 : 2; }
 
 CostQuestion question_of(const PlanQuestion& q, OpKind collective, double elems,
                          double elem_bytes) {
@@ -51,13 +50,13 @@ PlanStep step_of(const PlanQuestion& q, int stage, double params) {
   step.name = std::to_string(stage);
   const OpKind reduce = stage == 0 ? OpKind::kAllReduce : OpKind::kReduceScatter;
   step.traffic.push_back(times(reduces_each(q) ? q.accumulate : 1,
-                               traffic_of(q, "gradients", reduce, params, kElemBytes)));
+                               traffic_of(q, "gradients", reduce, params, travelling_bytes(q))));
   if (stage == 0) return step;
   const char* when[] = {"parameters", "parameters for backward"};
   for (int pass = 0; pass < (stage == 3 ? 2 : 1); ++pass) {
     step.traffic.push_back(
         times(stage == 3 ? q.accumulate : 1,
-              traffic_of(q, when[pass], OpKind::kAllGather, params, kElemBytes)));
+              traffic_of(q, when[pass], OpKind::kAllGather, params, travelling_bytes(q))));
   }
   return step;
 }
@@ -78,7 +77,7 @@ double PlanStep::seconds() const {
 
 Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
   std::vector<PlanMemory> rows;
-  for (int stage = 0; stage < stages_of(question); ++stage) {
+  for (int stage = 0; stage < kZeroStages; ++stage) {
     GW_ASSIGN(const MemoryQuestion asked, memory_question(question, stage));
     PlanMemory row;
     row.stage = stage;
@@ -99,12 +98,13 @@ Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q) {
   const double params =
       q.params / static_cast<double>(q.parallel.tp) / static_cast<double>(q.parallel.pp);
   std::vector<PlanStep> steps;
-  for (int stage = 0; stage < stages_of(q); ++stage) {
+  for (int stage = 0; stage < kZeroStages; ++stage) {
     steps.push_back(step_of(q, stage, params));
   }
   if (q.compressor.empty()) return steps;
+  constexpr double kCodedBytes = 4;    // an element's, as methods get it
   constexpr double kCodec = 1 / 35e9;  // seconds per raw byte and pass, as gradwire sim has it
-  const CostQuestion raw = question_of(q, OpKind::kAllReduce, params, kElemBytes);
+  const CostQuestion raw = question_of(q, OpKind::kAllReduce, params, kCodedBytes);
   GW_ASSIGN(const std::vector<SimRow> rows, compressed_rows(raw, q.compressor, kCodec));
   for (const SimRow& row : rows) {
     PlanStep step;

@@ -166,15 +166,32 @@ std::string RankRun::headline() {
       static_cast<long long>(options_.batch), static_cast<unsigned long long>(options_.seed));
 }
 
-// What a file of parameters holds: running statistics too.
-std::vector<NamedTensor> RankRun::saved_tensors() {
+// What a file of parameters holds: all in fp32, in `wide` where the trainer has them in 16 bits;
+// running statistics too.
+std::vector<NamedTensor> RankRun::saved_tensors(std::vector<float>& wide) {
   std::vector<NamedTensor> all = trainer_.parameters();
+  if (all.front().tensor.dtype() != DType::kF32) {
+    const ParameterTable& table = problem_.model.parameters();
+    wide.resize(static_cast<std::size_t>(parameter_elems(table)));
+    all = named_tensors(table, wide);
+  }
   for (NamedTensor& buffer : trainer_.buffers()) all.push_back(std::move(buffer));
   return all;
 }
 
+// Rank 0 reads the file: other hosts need not have it. What it reads replaces the others' when the
+// strategy starts; where that holds the parameters in fp32, here.
+Status RankRun::load_parameters() {
+  std::vector<float> wide;
+  const std::vector<NamedTensor> tensors = saved_tensors(wide);
+  if (communicator_.rank() == 0) GW_TRY(load_safetensors(options_.load_params, tensors));
+  if (wide.empty()) return {};
+  GW_ASSIGN(Work work, communicator_.broadcast(view_of(std::span<float>(wide)), 0));
+  GW_TRY(work.wait().with_context(options_.load_params));
+  return trainer_.start_from(std::move(wide));
+}
+
 Status RankRun::start() {
-  // Rank 0 alone reads the file: other hosts need not have it.
   const bool from_file = !options_.load_params.empty();
   if (report_ != nullptr && !options_.save_params.empty()) {
     GW_TRY(check_save_path(options_.save_params));
@@ -182,9 +199,7 @@ Status RankRun::start() {
   if (report_ != nullptr && trace_ != nullptr) {
     GW_ASSIGN(trace_file_, TraceFile::create(options_.trace));
   }
-  if (from_file && communicator_.rank() == 0) {
-    GW_TRY(load_safetensors(options_.load_params, saved_tensors()));
-  }
+  if (from_file) GW_TRY(load_parameters());
   GW_TRY(start_checkpoints());
   if (trace_ != nullptr) trace_->continue_from(trainer_.steps_done());
   if (measured_ != nullptr) measured_->continue_from(trainer_.steps_done());
@@ -342,20 +357,33 @@ RunFacts RankRun::facts() const {
 }
 
 Status RankRun::save_and_hash(RunFacts& facts) {
-  WholeModel whole;
-  if (stages_ != nullptr) {
-    GW_ASSIGN(whole, stages_->gather(saved_tensors()));
-  }
+  if (stages_ != nullptr) return save_and_hash_whole(facts);
+  std::vector<float> wide;
+  std::vector<NamedTensor> saved;
+  if (!options_.save_params.empty()) saved = saved_tensors(wide);
+  if (!wide.empty()) GW_TRY(strategy_->keeper().gather_master(wide));
+  if (report_ == nullptr) return {};
+  if (!options_.save_params.empty()) GW_TRY(save_safetensors(options_.save_params, saved));
+  GW_ASSIGN(facts.params_hash, trainer_.parameter_hash());
+  return {};
+}
+
+// Of a model that is divided into stages; the hash is that of a rank that holds all of it.
+Status RankRun::save_and_hash_whole(RunFacts& facts) {
+  std::vector<float> none;  // stages hold what they step
+  GW_ASSIGN(const WholeModel whole, stages_->gather(saved_tensors(none)));
   if (report_ == nullptr) return {};
   if (!options_.save_params.empty()) {
-    GW_TRY(save_safetensors(options_.save_params,
-                            stages_ == nullptr ? saved_tensors() : whole.tensors));
+    GW_TRY(save_safetensors(options_.save_params, whole.tensors));
   }
-  if (stages_ == nullptr) {
-    GW_ASSIGN(facts.params_hash, trainer_.parameter_hash());
-  } else {
+  GW_ASSIGN(const Precision precision, parse_precision(options_.precision));
+  if (precision == Precision::kF32) {
     facts.params_hash = hash_bytes(std::as_bytes(std::span(whole.parameters)));
+    return {};
   }
+  std::vector<std::uint16_t> read(whole.parameters.size());
+  store(precision, whole.parameters, read);
+  facts.params_hash = hash_bytes(std::as_bytes(std::span(read)));
   return {};
 }
 

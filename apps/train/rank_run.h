@@ -71,8 +71,10 @@ class RankRun {
   Status finish(double accuracy);
   // Where the whole model is: of stages on the first rank alone.
   Status save_and_hash(RunFacts& facts);
+  Status save_and_hash_whole(RunFacts& facts);
   std::string headline();
-  std::vector<NamedTensor> saved_tensors();
+  std::vector<NamedTensor> saved_tensors(std::vector<float>& wide);
+  Status load_parameters();
 
   const TrainOptions& options_;
   const Problem& problem_;

@@ -8,10 +8,28 @@
 #include "apps/sim/sim_text.h"
 #include "apps/train/mode_flags.h"
 #include "apps/train/run_options.h"
+#include "apps/train/run_strategy.h"
 #include "base/text.h"
+#include "trainer/gradient_fold.h"
 
 namespace gradwire {
 namespace {
+
+// In which form they are handed over, and when.
+Status settle_gradients(const TrainOptions& o, RunMemoryQuestion& q) {
+  GW_ASSIGN(const Demands demands, strategy_demands(o));
+  TrainingOptions t;
+  t.precision = q.precision;
+  t.accumulate = q.accumulate;
+  t.main_gradients = q.main_gradients;
+  t.clip_worker = o.clip_worker;
+  t.momentum = o.momentum;
+  t.momentum_at = q.momentum_at_worker ? MomentumAt::kWorker : MomentumAt::kServer;
+  GW_ASSIGN(t.loss_scale, loss_scale_of(o));
+  q.wide_gradients = GradientFold::form_of(t, demands) == GradientFold::Form::kWide;
+  q.whole_gradients = GradientFold::needs_whole(t, demands);
+  return {};
+}
 
 Result<RunMemoryQuestion> question_of(const TrainOptions& o, const Problem& problem, int rank,
                                       int ranks) {
@@ -32,9 +50,10 @@ Result<RunMemoryQuestion> question_of(const TrainOptions& o, const Problem& prob
   GW_ASSIGN(q.offload, parse_offload(o.offload));
   q.offload_chunk = o.offload_chunk;
   q.main_gradients = !o.no_main_grads;
-  GW_ASSIGN(const LossScaleOptions loss_scale, loss_scale_of(o));
-  q.whole_gradients = o.clip_worker > 0 || loss_scale.active();
   q.space = o.place.space;
+  q.clips_worker = o.clip_worker > 0;
+  q.exact_parameters = o.parameter_compressor == "none";
+  GW_TRY(settle_gradients(o, q));
   q.labels = problem.data.labels_per_sample();
   return q;
 }
@@ -88,8 +107,9 @@ Result<RunEstimate> estimate_run(const TrainOptions& o, const Problem& problem, 
     if (bytes == 0 || (shared && what == MemoryClass::kParameters)) continue;
     estimate.classes.emplace_back(to_string(what), bytes);
   }
-  if (o.measure_every > 0) {  // a copy of all gradients
-    estimate.classes.emplace_back("measurements", 4 * estimate.parameters);
+  if (o.measure_every > 0) {  // copies of all gradients in fp32, and of averages in 16 bits
+    const std::int64_t width = o.precision == "fp32" ? 4 : 8;
+    estimate.classes.emplace_back("measurements", width * estimate.parameters);
   }
   return estimate;
 }

@@ -129,7 +129,7 @@ void add_gradient_flags(Flags& flags, TrainOptions& o) {
   flags.choice("precision", o.precision, {"fp32", "bf16", "fp16"},
                "type of stored parameters and gradients; the optimizer's copy is fp32");
   flags.toggle("no-main-grads", o.no_main_grads,
-               "no fp32 copy of bf16 and fp16 gradients before the optimizer's step");
+               "sums of bf16 and fp16 gradients over micro-batches in 16 bits, not in fp32");
   flags.custom(
       "loss-scale", "SCALE", "dynamic for fp16, else none",
       [&o](const std::string& text) {

@@ -9,6 +9,7 @@
 #include "tests/adapters/sharded_runs.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/accounts/training_memory.h"
+#include "trainer/gradient_fold.h"
 
 namespace gradwire::testing::sharded_memory_test {
 namespace {
@@ -48,8 +49,11 @@ void expect_planned(const Setting& setting, const std::vector<Outcome>& outcomes
     question.accumulate = setting.training.accumulate;
     question.reduce_each = setting.reduce_each;
     question.precision = setting.training.precision;
-    question.whole_gradients =
-        setting.training.loss_scale.active() || setting.training.clip_worker > 0;
+    question.clips_worker = setting.training.clip_worker > 0;
+    const Demands demands = demands_of(setting);
+    question.wide_gradients =
+        GradientFold::form_of(setting.training, demands) == GradientFold::Form::kWide;
+    question.whole_gradients = GradientFold::needs_whole(setting.training, demands);
     const auto planned = run_memory(mlp(setting.width), question);
     ASSERT_TRUE(planned.has_value());
     for (const MemoryClass what :
@@ -71,15 +75,16 @@ void expect_planned(const Setting& setting, const std::vector<Outcome>& outcomes
   }
 }
 
-// State by stage, in fp32 with AdamW: an owner's part has K = 16 bytes a parameter (master,
-// gradients, two moments), what is whole 4 for parameters and 4 for gradients.
+// State by stage, in fp32 with AdamW: whole are 4 bytes a parameter of each of parameters and
+// gradients below stages 3 and 2, of 16 in all.
 TEST(ShardedMemory, Z3_Z4_Z5_BytesOfAParameter) {
   const auto whole = static_cast<double>(model_elems(kWide));
   for (const int ranks : {2, 4}) {
     for (const int stage : {1, 2, 3}) {
       const Setting setting = wide_adamw(stage, ranks);
       const std::vector<Outcome> outcomes = train(setting);
-      const double wanted = (stage < 3 ? 4.0 : 0.0) + (stage < 2 ? 4.0 : 0.0) + 16.0 / ranks;
+      const double kept = (stage < 3 ? 4.0 : 0.0) + (stage < 2 ? 4.0 : 0.0);
+      const double wanted = kept + (16 - kept) / ranks;
       std::int64_t sum = 0;
       for (const Outcome& outcome : outcomes) {
         sum += state(outcome.device);
@@ -135,39 +140,78 @@ TEST(ShardedMemory, Z4_Z5_TheAccountSaysWhatSumsOfMicroBatchesTake) {
         const std::vector<Outcome> outcomes = train(setting);
         expect_planned(setting, outcomes);
         for (const Outcome& outcome : outcomes) {
-          const MemoryClass sums = way.precision == Precision::kF32 ? MemoryClass::kGradients
-                                                                    : MemoryClass::kMainGradients;
-          const bool whole = accumulate > 1 || way.scaled || way.clip_worker > 0;
-          if (whole) {
+          const bool narrow = way.precision != Precision::kF32;
+          const MemoryClass sums = narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients;
+          if (accumulate > 1 || way.clip_worker > 0) {
             EXPECT_GE(outcome.device.peak_of(sums), 4 * model_elems(kWide));
           }
           if (stage == 1) continue;
           EXPECT_EQ(outcome.device.now_of(MemoryClass::kGradients) +
                         outcome.device.now_of(MemoryClass::kMainGradients),
-                    4 * outcome.own_elems);
+                    accumulate > 1 ? 4 * model_elems(kWide) : (narrow ? 2 : 4) * outcome.own_elems);
         }
       }
     }
   }
 }
 
-// Both ways to accumulate, at every stage: what they hold is what the account says, to the byte,
-// and `gradwire plan`'s arithmetic of a parameter's state and workspace. Micro-batches that are
-// reduced one by one need no whole sums: they take what one micro-batch takes, but at stage 0,
-// where there is no owner and the sum lies beside what is exchanged.
-TEST(ShardedMemory, Z2_Z5_BothPoliciesOfAccumulation) {
-  for (const int stage : {0, 1, 2, 3}) {
-    for (const int accumulate : {1, 4}) {
-      for (const bool each : {false, true}) {
-        for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
-          Setting setting = wide_adamw(stage, precision == Precision::kF32 ? 4 : 2);
-          setting.training.accumulate = accumulate;
-          setting.training.precision = precision;
-          setting.reduce_each = each;
-          SCOPED_TRACE(format("stage %d, %d micro-batches, %s, %d bytes", stage, accumulate,
-                              each ? "each" : "their sum", precision == Precision::kF32 ? 4 : 2));
-          const std::vector<Outcome> outcomes = train(setting);
-          expect_planned(setting, outcomes);
+// Bytes of training state with AdamW: of each parameter of the model, and of each of the rank's
+// own.
+struct Bytes {
+  std::int64_t whole;
+  std::int64_t own;
+};
+
+// By stage, as docs/decisions/0013 has it.
+Bytes form(int stage, bool narrow, bool each, bool sums) {
+  constexpr Bytes kFp32[][4] = {{{16, 0}, {8, 8}, {4, 12}, {0, 16}},    // one micro-batch
+                                {{16, 0}, {8, 8}, {8, 8}, {4, 12}},     // their sum
+                                {{16, 0}, {8, 12}, {4, 12}, {0, 16}}};  // each
+  constexpr Bytes kNarrow[][4] = {{{16, 0}, {4, 12}, {2, 14}, {0, 16}},
+                                  {{18, 0}, {6, 12}, {6, 12}, {4, 14}},
+                                  {{20, 0}, {4, 16}, {2, 16}, {0, 18}}};
+  return (narrow ? kNarrow : kFp32)[sums ? 1 : each ? 2 : 0][stage];
+}
+
+// Every form: stages, precisions, micro-batches, both policies, 1, 2 and 4 ranks, uncompressed and
+// with error feedback. What the arena counts is the form, and the account of the run. Under error
+// feedback fp16's gradients wait as a whole for each other: 2 bytes of all parameters at the most.
+TEST(ShardedMemory, Z2_Z5_EveryFormToTheByte) {
+  for (const Precision precision : {Precision::kF32, Precision::kBF16, Precision::kF16}) {
+    for (const int ranks : {1, 2, 4}) {
+      for (const int accumulate : {1, 4}) {
+        for (const std::string way : {"sum", "each", "ef14"}) {
+          for (const int stage : {0, 1, 2, 3}) {
+            Setting setting;
+            setting.stage = stage;
+            setting.ranks = ranks;
+            setting.training = twenty_steps("adamw", accumulate);
+            setting.training.batch = 16 * ranks;
+            setting.training.steps = 3;
+            setting.training.precision = precision;
+            setting.reduce_each = way == "each";
+            if (precision == Precision::kF16) {
+              setting.training.loss_scale = LossScaleOptions::parse("1024").value();
+            }
+            if (way == "ef14")
+              setting.compressor = "qsgd:bits=8,ef=ef14,min_elems=0,dense_1d=false";
+            SCOPED_TRACE(format("%s, %d ranks, %d micro-batches, %s, stage %d",
+                                std::string(to_string(precision)).c_str(), ranks, accumulate,
+                                way.c_str(), stage));
+            const std::vector<Outcome> outcomes = train(setting);
+            expect_planned(setting, outcomes);
+            const bool narrow = precision != Precision::kF32;
+            const Bytes wanted = form(stage, narrow, way == "each" && accumulate > 1,
+                                      way != "each" && accumulate > 1);
+            const bool waits = precision == Precision::kF16 && way == "ef14" && accumulate == 1;
+            for (const Outcome& outcome : outcomes) {
+              EXPECT_EQ(state(outcome.device),
+                        wanted.whole * model_elems(32) + wanted.own * outcome.own_elems);
+              if (!waits || stage < 2) continue;
+              EXPECT_EQ(outcome.device.peak_of(MemoryClass::kGradients),
+                        2 * model_elems(32) + 2 * outcome.own_elems);
+            }
+          }
         }
       }
     }

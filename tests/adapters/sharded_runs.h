@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +49,8 @@ struct Outcome {
   std::uint64_t exchanges = 0;  // bytes that they keep
   std::int64_t skipped = 0;     // steps
   std::int64_t own_elems = 0;
+  std::uint64_t hash = 0;
+  std::map<std::int64_t, Flat> masters;  // own parts, by their first element among all
 };
 
 struct Setting {
@@ -121,7 +125,7 @@ inline std::size_t resident(const std::vector<NamedTensor>& tensors) {
 inline void note_step(const StepReport& step, const Setting& setting, Trainer& trainer,
                       DistributedStrategy& strategy, Outcome& outcome) {
   const TrainerMemory memory = trainer.memory();
-  outcome.resident = resident(memory.gradients.named());
+  outcome.resident = resident(memory.gradients.tensors);
   outcome.resident_parameters = resident(memory.parameters.named());
   outcome.device = memory.places.device.use();
   outcome.host = memory.places.host.use();
@@ -140,11 +144,25 @@ inline void note_step(const StepReport& step, const Setting& setting, Trainer& t
   }
 }
 
+// Where ranks have parts of the parameters that optimizers step, those.
+inline Status keep_masters(DistributedStrategy& strategy, const ParameterTable& table,
+                           Outcome& outcome) {
+  GW_ASSIGN(const auto parts, strategy.keeper().own_parameters());
+  outcome.masters.clear();
+  if (!parts) return {};
+  for (const TensorPart& part : *parts) {
+    const auto of = std::ranges::find(table, part.tensor, &ParameterInfo::name);
+    outcome.masters[of->offset + part.begin] = values_of(part.values);
+  }
+  return {};
+}
+
 inline Status run_rank(const Setting& setting, Communicator& communicator, Outcome& outcome) {
   TrainingOptions own = setting.training;
   own.rank = communicator.rank();
   own.ranks = setting.ranks;
   own.places = {};
+  own.offload_chunk = 777;
   GW_ASSIGN(Trainer trainer,
             Trainer::create(mlp(setting.width), digits(), own, demands_of(setting)));
   GW_ASSIGN(auto strategy, strategy_of(setting, communicator, trainer));
@@ -160,11 +178,9 @@ inline Status run_rank(const Setting& setting, Communicator& communicator, Outco
   outcome.wire_bytes = strategy->stats().wire_bytes;
   GW_TRY(strategy->keeper().gather());
   GW_TRY(strategy->check_replicas("after the last step"));
-  outcome.params.clear();
-  for (const NamedTensor& named : trainer.parameters()) {
-    const auto values = elements<float>(ConstTensorView(named.tensor));
-    outcome.params.insert(outcome.params.end(), values.begin(), values.end());
-  }
+  outcome.params = flat(trainer.parameters());
+  GW_ASSIGN(outcome.hash, trainer.parameter_hash());
+  GW_TRY(keep_masters(*strategy, trainer.memory().table, outcome));
   if (setting.stage > 0) {
     for (const NamedTensor& named : strategy->state()) {
       const bool of_shards = named.name.ends_with(".shard") || named.name == "sharded.steps";
@@ -186,7 +202,16 @@ inline std::vector<Outcome> train(const Setting& setting) {
     outcomes[r].status = ended[r];
     EXPECT_TRUE(ended[r].ok()) << ended[r].message();
     EXPECT_EQ(outcomes[r].params, outcomes[0].params) << "rank " << r;
+    EXPECT_EQ(outcomes[r].hash, outcomes[0].hash) << "rank " << r;
   }
+  // All parts of what optimizers step, in fp32.
+  Flat whole = outcomes[0].params;
+  for (const Outcome& outcome : outcomes) {
+    for (const auto& [first, values] : outcome.masters) {
+      std::ranges::copy(values, whole.begin() + first);
+    }
+  }
+  for (Outcome& outcome : outcomes) outcome.params = whole;
   return outcomes;
 }
 

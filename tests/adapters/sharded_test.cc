@@ -180,12 +180,17 @@ TEST(Sharded, OverflowsOfOneMicroBatchLeaveTheStepOut) {
     setting.training.loss_scale = LossScaleOptions::parse("dynamic").value();
     setting.training.loss_scale.initial = 0x1p22;
     setting.training.loss_scale.hysteresis = 1;
+    Setting none = setting;
+    none.training.steps = 0;
+    const Flat start = train(none)[0].params;
     const std::vector<Outcome> sum = train(setting);
     setting.reduce_each = true;
     const std::vector<Outcome> each = train(setting);
     EXPECT_GT(sum[0].skipped, 0);
     EXPECT_EQ(each[0].skipped, sum[0].skipped) << stage;
-    EXPECT_LE(distance(each[0].params, sum[0].params), 1e-5) << stage;
+    // fp16 rounds a mean by 2^-11 of it, here once, there a quarter and the mean of each.
+    EXPECT_LE(distance(each[0].params, sum[0].params), 3 * 0x1p-11 * distance(start, sum[0].params))
+        << stage;
   }
 }
 

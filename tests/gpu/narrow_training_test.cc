@@ -1,20 +1,21 @@
 // Training in 16 bits on a device beside training on the host. What is rounded, and where, is the
 // same; what differs before by rounding in fp32 may be rounded to another neighbour, a flip: an
 // element then is one ulp of 16 bits off, and few elements are.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/text.h"
 #include "tests/gpu/step_cases.h"
 #include "trainer/cuda/make_kernels.h"
-#include "trainer/stored_gradients.h"
+#include "trainer/step/step_gradients.h"
 
 namespace gradwire::narrow_training_test {
 namespace {
@@ -27,7 +28,6 @@ using gpu::options_of;
 using gpu::StepCase;
 using gpu::train;
 using gpu::Trained;
-using ::testing::ElementsAreArray;
 
 constexpr std::array kNarrow{Precision::kBF16, Precision::kF16};
 
@@ -241,61 +241,121 @@ std::vector<float> hard_values(std::size_t count) {
   return values;
 }
 
-// The same operands for both: the same bits.
-TEST(StoredThere, HaveTheHostsBits) {
-  constexpr std::size_t kCount = 3001;
-  const std::vector<float> values = hard_values(kCount);
-  std::vector<float> more(values.rbegin(), values.rend());
-  const gpu::OnDevice values_there = gpu::uploaded(values);
-  const gpu::OnDevice more_there = gpu::uploaded(more);
-  const gpu::OnDevice out_there(kCount * sizeof(float));
-  const auto floats = [](const gpu::OnDevice& memory) {
-    return std::span(reinterpret_cast<float*>(memory.bytes().data()), kCount);
-  };
-  for (const Precision precision : kNarrow) {
-    SCOPED_TRACE(to_string(precision));
-    auto host = std::move(StoredGradients::create({}, precision, kCount)).value();
-    auto there =
-        std::move(StoredGradients::create(MemoryArena(kStream), precision, kCount)).value();
-    std::vector<float> out(kCount);
-    const auto same = [&](const char* what) {
-      ASSERT_TRUE(host.read(0, out).ok());
-      ASSERT_TRUE(there.read(0, floats(out_there)).ok());
-      const auto found = out_there.values<float>();
-      for (std::size_t i = 0; i < kCount; ++i) {
-        ASSERT_TRUE(found[i] == out[i] || (std::isnan(found[i]) && std::isnan(out[i])))
-            << what << ", element " << i << ": " << found[i] << ", the host has " << out[i];
-      }
-      EXPECT_EQ(there.finite().value(), host.finite().value()) << what;
-    };
-    host.begin_step(1);
-    there.begin_step(1);
-    ASSERT_TRUE(host.keep_scaled(values, 0).ok());
-    ASSERT_TRUE(there.keep_scaled(floats(values_there), 0).ok());
-    same("kept");
-    ASSERT_TRUE(host.add_scaled(more, 0).ok());
-    ASSERT_TRUE(there.add_scaled(floats(more_there), 0).ok());
-    same("added");
-    for (StoredGradients* each : {&host, &there}) each->begin_step(1024);
-    ASSERT_TRUE(host.keep(values, 0).ok());
-    ASSERT_TRUE(there.keep(floats(values_there), 0).ok());
-    same("as large as they can be");
-    const std::vector<float> small(kCount, 0.37F);
-    const gpu::OnDevice small_there = gpu::uploaded(small);
-    ASSERT_TRUE(host.keep(small, 0).ok());
-    ASSERT_TRUE(there.keep(floats(small_there), 0).ok());
-    const double length = host.norm().value();
-    EXPECT_NEAR(there.norm().value(), length, 1e-12 * length);
-    for (StoredGradients* each : {&host, &there}) each->shorten(length, 0.3 * length);
-    same("shortened");
-    EXPECT_TRUE(there.finite().value());
-    auto kernels = std::move(make_stored_kernels(precision, kStream)).value();
-    const gpu::OnDevice rounded = gpu::uploaded(values);
-    ASSERT_TRUE(kernels->round(floats(rounded)).ok());
-    std::vector<float> wanted = values;
-    round_to(precision, wanted);
-    EXPECT_THAT(rounded.values<float>(), ElementsAreArray(wanted));
+std::span<float> floats(const gpu::OnDevice& memory) {
+  return {reinterpret_cast<float*>(memory.bytes().data()), memory.bytes().size() / sizeof(float)};
+}
+
+// Numbers in 16 bits on the host and on a device, and steps' gradients of each.
+class StoredThere : public ::testing::TestWithParam<Precision> {
+ protected:
+  static constexpr std::size_t kCount = 3001;
+
+  StoredThere()
+      : values_(hard_values(kCount)),
+        reversed_(values_.rbegin(), values_.rend()),
+        host_(std::move(StepGradients::create({}, parts(stored_.data(), {}))).value()),
+        there_(std::move(StepGradients::create(MemoryArena(kStream),
+                                               parts(halves().data(), kStream.device)))
+                   .value()),
+        kernels_(std::move(make_stored_kernels(GetParam(), kStream)).value()) {}
+
+  static std::vector<TensorView> parts(std::uint16_t* first, Device device) {
+    return {
+        {reinterpret_cast<std::byte*>(first), Shape::vector(kCount), dtype_of(GetParam()), device}};
   }
+  std::span<std::uint16_t> halves() const {
+    return {reinterpret_cast<std::uint16_t*>(stored_there_.bytes().data()), kCount};
+  }
+  void keep(const std::vector<float>& values) {
+    const gpu::OnDevice values_there = gpu::uploaded(values);
+    store(GetParam(), values, stored_);
+    ASSERT_TRUE(store(GetParam(), floats(values_there), halves(), kStream).ok());
+  }
+  static void expect_same(const std::vector<float>& there, const std::vector<float>& host) {
+    for (std::size_t i = 0; i < host.size(); ++i) {
+      ASSERT_TRUE(there[i] == host[i] || (std::isnan(there[i]) && std::isnan(host[i])))
+          << "element " << i << ": " << there[i] << ", the host has " << host[i];
+    }
+  }
+  void expect_same() const {
+    std::vector<float> out(kCount);
+    const gpu::OnDevice out_there(kCount * sizeof(float));
+    ASSERT_TRUE(host_.read(0, out).ok());
+    ASSERT_TRUE(there_.read(0, floats(out_there)).ok());
+    expect_same(out_there.values<float>(), out);
+    EXPECT_EQ(there_.finite().value(), host_.finite().value());
+  }
+
+  const std::vector<float> values_;
+  const std::vector<float> reversed_;
+  std::vector<std::uint16_t> stored_ = std::vector<std::uint16_t>(kCount);
+  const gpu::OnDevice stored_there_{kCount * sizeof(std::uint16_t)};
+  StepGradients host_;
+  StepGradients there_;
+  std::unique_ptr<StoredKernels> kernels_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Narrow, StoredThere, ::testing::ValuesIn(kNarrow),
+                         [](const auto& info) { return std::string(to_string(info.param)); });
+
+// The same operands for both: the same bits.
+TEST_P(StoredThere, SumsHaveTheHostsBits) {
+  keep(values_);
+  expect_same();
+  std::vector<float> more = reversed_;
+  round_to(GetParam(), more);
+  std::vector<float> wide(kCount);
+  load(GetParam(), stored_, wide);
+  for (std::size_t i = 0; i < kCount; ++i) wide[i] += more[i];
+  store(GetParam(), wide, stored_);
+  const gpu::OnDevice reversed_there = gpu::uploaded(reversed_);
+  ASSERT_TRUE(kernels_->add(floats(reversed_there), halves()).ok());
+  expect_same();
+  // fp32 sums of what is stored.
+  const gpu::OnDevice both_there = gpu::uploaded(more);
+  add(GetParam(), stored_, more);
+  ASSERT_TRUE(kernels_->add_to(halves(), floats(both_there)).ok());
+  expect_same(both_there.values<float>(), more);
+}
+
+TEST_P(StoredThere, AreReadWithoutTheScaleAndShortened) {
+  keep(std::vector<float>(kCount, 0.37F));
+  for (StepGradients* each : {&host_, &there_}) each->begin_step(1024);
+  expect_same();
+  const double squares = host_.squares().value()[0];
+  EXPECT_NEAR(there_.squares().value()[0], squares, 1e-12 * squares);
+  const double length = std::sqrt(squares);
+  for (StepGradients* each : {&host_, &there_}) {
+    ASSERT_TRUE(each->shorten(length, 0.3 * length).ok());
+  }
+  expect_same();
+  EXPECT_TRUE(there_.finite().value());
+}
+
+// A few at a time, as an offloaded step asks for them.
+TEST_P(StoredThere, ComeToTheHostAsTheyAreReadThere) {
+  keep(std::vector<float>(kCount, -0.37F));
+  const MemoryArena host;
+  auto made = StepGradients::create(MemoryArena(kStream), parts(halves().data(), kStream.device),
+                                    {&host, 100});
+  ASSERT_TRUE(made.has_value());
+  for (StepGradients* each : {&host_, &made.value()}) each->begin_step(8);
+  std::vector<float> wanted(kCount);
+  std::vector<float> come(kCount);
+  ASSERT_TRUE(host_.read(0, wanted).ok());
+  for (std::size_t at = 0; at < kCount; at += 100) {
+    const std::size_t count = std::min<std::size_t>(100, kCount - at);
+    ASSERT_TRUE(made.value().read_to_host(at, std::span(come).subspan(at, count)).ok());
+  }
+  EXPECT_EQ(come, wanted);
+}
+
+TEST_P(StoredThere, RoundingHasTheHostsBits) {
+  const gpu::OnDevice rounded = gpu::uploaded(values_);
+  ASSERT_TRUE(kernels_->round(floats(rounded)).ok());
+  std::vector<float> wanted = values_;
+  round_to(GetParam(), wanted);
+  expect_same(rounded.values<float>(), wanted);
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ TEST(OffloadThere, TakesWhatAResidentStepTakes) {
   same(options);
 }
 
-// 4 bytes out; in, as they are stored, once, or for each layer's turns.
+// Out and in as they are stored: once, or in for each layer's turns.
 TEST(OffloadThere, CopiesEachParameterOnceAndHoldsLessThere) {
   const gpu::SmallProblem problem = gpu::small_problem(gpu::families()[0]);
   const std::int64_t elems = parameter_elems(problem.model.parameters());
@@ -88,10 +88,11 @@ TEST(OffloadThere, CopiesEachParameterOnceAndHoldsLessThere) {
     const Trained away =
         train(problem, options_at({"adamw", precision, Offload::kOptimizer}), true);
     EXPECT_EQ(resident.link.bytes_out + resident.link.bytes_in, 0);
-    EXPECT_EQ(away.link.bytes_out, kSteps * 4 * elems);
     const std::int64_t width = precision == Precision::kF32 ? 4 : 2;
+    EXPECT_EQ(away.link.bytes_out, kSteps * width * elems);
     EXPECT_EQ(away.link.bytes_in, (kSteps + 1) * width * elems);  // before the first step, too
-    const auto moments_and_master = (precision == Precision::kF32 ? 8 : 12) * elems;
+    // And, of gradients in 16 bits, what a step widens of them.
+    const auto moments_and_master = (precision == Precision::kF32 ? 8 : 12 + 4) * elems;
     EXPECT_EQ(resident.device.total - away.device.total, moments_and_master);
     const Trained further =
         train(problem, options_at({"adamw", precision, Offload::kParameters}), true);

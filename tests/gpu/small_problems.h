@@ -1,6 +1,7 @@
 // What tests train on a device: little data, every family of models.
 #pragma once
 
+#include <cstring>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "base/philox.h"
 #include "device/host_copy.h"
 #include "trainer/models.h"
+#include "trainer/precision.h"
 #include "trainer/training.h"
 
 namespace gradwire::gpu {
@@ -105,8 +107,14 @@ inline std::vector<std::vector<float>> contents(const std::vector<NamedTensor>& 
   std::vector<std::vector<float>> all;
   for (const NamedTensor& named : tensors) {
     const HostCopy copy = std::move(HostCopy::of(named.tensor)).value();
-    const auto* first = reinterpret_cast<const float*>(copy.bytes().data());
-    all.emplace_back(first, first + named.tensor.elems());
+    const auto elems = static_cast<std::size_t>(named.tensor.elems());
+    std::vector<float>& values = all.emplace_back(elems);
+    if (named.tensor.dtype() == DType::kF32) {
+      std::memcpy(values.data(), copy.bytes().data(), copy.bytes().size());
+    } else {
+      load(precision_of(named.tensor.dtype()),
+           {reinterpret_cast<const std::uint16_t*>(copy.bytes().data()), elems}, values);
+    }
   }
   return all;
 }

@@ -41,9 +41,13 @@ inline double distance(const Tensors& host, const Tensors& there) {
   return most;
 }
 
-// Keeps the gradients that it is given.
+// Keeps the gradients that it is given, without their scale.
 class KeptGradients final : public OwnStrategy {
  public:
+  Status set_gradient_scale(double scale) override {
+    scale_ = static_cast<float>(scale);
+    return {};
+  }
   Status on_gradient(int, TensorView grad, const Stream& stream) override {
     EXPECT_EQ(stream.device.space, grad.device().space);
     given_.push_back({"", grad});
@@ -51,12 +55,16 @@ class KeptGradients final : public OwnStrategy {
   }
   Status finish(const Stream&) override {
     last = contents(given_);
+    for (auto& tensor : last) {
+      for (float& value : tensor) value /= scale_;
+    }
     given_.clear();
     return {};
   }
   Tensors last;
 
  private:
+  float scale_ = 1;
   std::vector<NamedTensor> given_;
 };
 

@@ -13,6 +13,8 @@
 #include "base/elements.h"
 #include "tests/support/fails.h"
 #include "trainer/parameters.h"
+#include "trainer/precision.h"
+#include "trainer/step/step_gradients.h"
 
 namespace gradwire::gradient_fold_test {
 namespace {
@@ -80,7 +82,7 @@ Folded fold(const Case& of, const std::vector<Event>& events, int steps, int at_
   Folded result;
   const double scale = 1 + of.options.loss_scale.initial;
   for (int step = 0; step < steps; ++step) {
-    fold.begin_step(scale);
+    fold.begin_step();
     result.done.clear();
     std::vector<int> left(kMicroBatches, 3);
     for (const Event& event : events) {
@@ -99,12 +101,12 @@ Folded fold(const Case& of, const std::vector<Event>& events, int steps, int at_
       EXPECT_TRUE(fold.micro_batch_done(event.micro, scale).ok());
     }
   }
-  for (int index = 0; index < 3; ++index) {
-    if (!fold.needs_whole() || fold.keeps_sums()) continue;
-    EXPECT_TRUE(fold.bring(index).ok());
-  }
-  const auto sum = fold.gradients();
-  result.sum.assign(sum.begin(), sum.end());
+  for (int index = 0; index < 3; ++index) EXPECT_TRUE(fold.hand_over(index).has_value());
+  auto handed = StepGradients::create({}, fold.outcome());
+  EXPECT_TRUE(handed.has_value());
+  handed.value().begin_step(fold.hands_scaled() ? scale : 1);
+  result.sum.resize(48);
+  EXPECT_TRUE(handed.value().read(0, result.sum).ok());
   for (const NamedTensor& named : fold.state()) {
     const auto values = elements<float>(ConstTensorView(named.tensor));
     result.momenta.insert(result.momenta.end(), values.begin(), values.end());
@@ -113,8 +115,9 @@ Folded fold(const Case& of, const std::vector<Event>& events, int steps, int at_
 }
 
 std::vector<Case> cases() {
-  std::vector<Case> all{{"plain"},  {"passing"},  {"bf16"},   {"clipped"},
-                        {"scaled"}, {"momentum"}, {"stored"}, {"stored_scaled"}};
+  std::vector<Case> all{{"plain"},       {"passing"},      {"bf16"},     {"clipped"},
+                        {"scaled"},      {"momentum"},     {"stored"},   {"stored_scaled"},
+                        {"bf16_scaled"}, {"bf16_waiting"}, {"bf16_wide"}};
   for (Case& each : all) {
     TrainingOptions& o = each.options;
     o.accumulate = kMicroBatches;
@@ -125,7 +128,9 @@ std::vector<Case> cases() {
     if (has("bf16") || has("stored")) o.precision = Precision::kBF16;
     o.main_gradients = !has("stored");
     if (has("clipped")) o.clip_worker = 100;
-    if (has("scaled")) o.loss_scale.initial = 7;
+    if (has("scaled") || has("waiting")) o.loss_scale.initial = 7;
+    each.demands.takes_scaled = !has("waiting");
+    each.demands.takes_narrow = !has("wide");
     if (!has("momentum")) continue;
     o.momentum = 0.9;
     o.momentum_at = MomentumAt::kWorker;
@@ -171,7 +176,7 @@ TEST(GradientFold, AParameterIsDoneWhenAllOfItsMicroBatchesAreIn) {
   const ParameterTable parameters = table();
   auto made = GradientFold::create(parameters, of.options, of.demands, kMicroBatches);
   ASSERT_TRUE(made.has_value());
-  made.value().begin_step(1);
+  made.value().begin_step();
   for (const int micro : {3, 1, 2}) {
     ASSERT_TRUE(made.value().begin(micro).has_value());
     EXPECT_FALSE(made.value().ready(2, micro).value());
@@ -186,7 +191,7 @@ TEST(GradientFold, MoreAtATimeThanThereIsMemoryForAreRefused) {
   const ParameterTable parameters = table();
   auto made = GradientFold::create(parameters, of.options, of.demands);
   ASSERT_TRUE(made.has_value());
-  made.value().begin_step(1);
+  made.value().begin_step();
   ASSERT_TRUE(made.value().begin(1).has_value());
   ASSERT_TRUE(made.value().begin(0).has_value());
   const auto third = made.value().begin(2);
@@ -194,12 +199,12 @@ TEST(GradientFold, MoreAtATimeThanThereIsMemoryForAreRefused) {
   EXPECT_THAT(third.error(), fails(Code::kInternal, "micro-batch 2", "1 hold"));
 }
 
-// Workspace of as many gradients as may be under way beside the first; where gradients pass, of
-// those tensors that wait for their turn.
+// Workspace of as many gradients as may be under way beside the first, of those tensors that wait
+// for their turn; where whole ones are needed they stay.
 TEST(GradientFold, WhatWaitsIsCounted) {
-  for (const bool passing : {false, true}) {
+  for (const bool whole : {false, true}) {
     Case of = cases().front();
-    of.demands.gradients_pass = passing;
+    of.options.clip_worker = whole ? 100 : 0;
     of.options.places = {};
     const ParameterTable parameters = table();
     auto made = GradientFold::create(parameters, of.options, of.demands, 2);
@@ -208,7 +213,7 @@ TEST(GradientFold, WhatWaitsIsCounted) {
     const auto held = [&] {
       return of.options.places.device.use().now_of(MemoryClass::kWorkspace);
     };
-    fold.begin_step(1);
+    fold.begin_step();
     for (const int micro : {1, 2}) {
       ASSERT_TRUE(fold.begin(micro).has_value());
       ASSERT_TRUE(fold.ready(2, micro).has_value());
@@ -216,8 +221,66 @@ TEST(GradientFold, WhatWaitsIsCounted) {
     EXPECT_EQ(held(), 2 * 40 * 4);
     ASSERT_TRUE(fold.begin(0).has_value());
     ASSERT_TRUE(fold.ready(2, 0).has_value());
-    EXPECT_EQ(held(), passing ? 0 : 2 * 40 * 4);
+    EXPECT_EQ(held(), whole ? 2 * 40 * 4 : 0);
   }
+}
+
+// What is handed over in 16 bits is the mean in fp32 of what each micro-batch stored, rounded once.
+TEST(GradientFold, SixteenBitsAreTheMeanInFp32RoundedOnce) {
+  for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
+    Case of = cases().front();
+    of.options.precision = precision;
+    std::vector<float> wanted(48);
+    for (std::size_t i = 0; i < wanted.size(); ++i) {
+      for (int micro = 0; micro < kMicroBatches; ++micro) {
+        std::vector<float> stored{value(micro, i)};
+        round_to(precision, stored);
+        wanted[i] += stored[0];
+      }
+      wanted[i] *= 0.25F;
+    }
+    const std::vector<float> means = wanted;
+    round_to(precision, wanted);
+    EXPECT_NE(means, wanted);
+    for (float& one : wanted) one /= 2;  // fold()'s loss scale
+    EXPECT_EQ(fold(of, one_after_another({0, 1, 2, 3}), 1, 1).sum, wanted);
+  }
+}
+
+// By form, in the first bytes of a parameter: gradients, and fp32 sums beside 16 bits.
+TEST(GradientFold, FormsHoldWhatTheySay) {
+  struct Held {
+    std::int64_t gradients;
+    std::int64_t sums;
+  };
+  const auto held = [](const Case& of) {
+    TrainingOptions options = of.options;
+    options.places = {};
+    const ParameterTable parameters = table();
+    const auto made = GradientFold::create(parameters, options, of.demands);
+    EXPECT_TRUE(made.has_value());
+    const MemoryUse use = options.places.device.use();
+    return Held{use.now_of(MemoryClass::kGradients) / 48,
+                use.now_of(MemoryClass::kMainGradients) / 48};
+  };
+  Case of;
+  const auto expect = [&](std::int64_t gradients, std::int64_t sums) {
+    const Held now = held(of);
+    EXPECT_EQ(now.gradients, gradients);
+    EXPECT_EQ(now.sums, sums);
+  };
+  expect(4, 0);
+  of.options.precision = Precision::kBF16;
+  expect(2, 0);
+  of.options.accumulate = 4;
+  expect(0, 4);
+  of.options.main_gradients = false;
+  expect(2, 0);
+  of.options.main_gradients = true;
+  of.demands.each_micro_batch = true;
+  expect(2, 4);
+  of.demands.takes_narrow = false;
+  expect(0, 4);
 }
 
 }  // namespace

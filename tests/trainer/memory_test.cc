@@ -37,7 +37,7 @@ TrainingOptions adamw(std::int64_t steps) {
 MemoryUse use_after(const Model<float>& model, TrainingOptions options,
                     Strategy&& strategy = SingleProcess()) {
   options.places = {};
-  auto trainer = Trainer::create(model, digits(), options);
+  auto trainer = Trainer::create(model, digits(), options, strategy.demands());
   EXPECT_TRUE(trainer.has_value()) << trainer.error().message();
   EXPECT_TRUE(trainer.value().run(strategy, nullptr).has_value());
   const MemoryUse use = options.places.device.use();
@@ -135,56 +135,62 @@ TEST(Memory, Z1_AllOfItGoesWithTheTrainer) {
   EXPECT_EQ(options.places.host.use().total, 0);
 }
 
-TEST(Memory, Z2_MixedPrecisionAdamTakesTwentyBytesAParameter) {
-  TrainingOptions options = adamw(2);
-  options.precision = Precision::kBF16;
-  const MemoryUse use = use_after(mlp(), options);
-  const std::int64_t params = elems(mlp());
-  EXPECT_EQ(use.peak_of(MemoryClass::kParameters), 2 * params);
-  EXPECT_EQ(use.peak_of(MemoryClass::kGradients), 2 * params);
-  EXPECT_EQ(use.peak_of(MemoryClass::kMainGradients), 4 * params);
-  EXPECT_EQ(use.peak_of(MemoryClass::kMaster), 4 * params);
-  EXPECT_EQ(use.peak_of(MemoryClass::kMoments), 8 * params);
-  std::int64_t state = 0;
-  for (const MemoryClass what :
-       {MemoryClass::kParameters, MemoryClass::kGradients, MemoryClass::kMainGradients,
-        MemoryClass::kMaster, MemoryClass::kMoments}) {
-    state += use.peak_of(what);
-  }
-  EXPECT_EQ(state, 20 * params);
-  // What layers compute with is wide for a layer at a time: fc1 has 64 * 32 + 32 parameters.
-  EXPECT_EQ(use.peak_of(MemoryClass::kGathered), 4 * (64 * 32 + 32));
-}
+class EachByItself final : public OwnStrategy {
+ public:
+  explicit EachByItself(bool each) { demands_.each_micro_batch = each; }
+  Demands demands() const override { return demands_; }
 
-// Gradients that stay in 16 bits: 16, and one tensor that is on its way in fp32.
-TEST(Memory, Z2_WithoutMainGradientsSixteen) {
+ private:
+  Demands demands_;
+};
+
+// Bytes a parameter with AdamW on one rank: 16 for one micro-batch; of several that are added up
+// first 18, or 16 with sums in 16 bits; 20 where averages of each are added up in fp32.
+TEST(Memory, Z2_MixedPrecisionAdamTakesSixteenToTwentyBytesAParameter) {
+  struct Case {
+    int accumulate;
+    bool main_gradients;
+    bool each;
+    std::int64_t gradients;
+    std::int64_t sums;
+  };
   for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
-    for (const int accumulate : {1, 3}) {
+    for (const Case& c :
+         {Case{1, true, false, 2, 0}, Case{1, false, false, 2, 0}, Case{3, true, false, 0, 4},
+          Case{3, false, false, 2, 0}, Case{3, true, true, 2, 4}}) {
       TrainingOptions options = adamw(2);
       options.precision = precision;
-      options.accumulate = accumulate;
-      options.main_gradients = false;
+      options.accumulate = c.accumulate;
+      options.main_gradients = c.main_gradients;
       options.offload_chunk = 100;
-      const MemoryUse use = use_after(mlp(), options);
-      EXPECT_EQ(use.peak_of(MemoryClass::kParameters) + use.peak_of(MemoryClass::kGradients) +
-                    use.peak_of(MemoryClass::kMaster) + use.peak_of(MemoryClass::kMoments),
-                16 * elems(mlp()));
-      EXPECT_EQ(use.peak_of(MemoryClass::kMainGradients), 4 * 64 * 32);
-      EXPECT_EQ(use.now_of(MemoryClass::kMainGradients), 0);
-      RunMemoryQuestion question{.micro_batch = 48 / accumulate, .accumulate = accumulate};
+      const MemoryUse use = use_after(mlp(), options, EachByItself(c.each));
+      const std::int64_t params = elems(mlp());
+      EXPECT_EQ(use.peak_of(MemoryClass::kParameters), 2 * params);
+      EXPECT_EQ(use.peak_of(MemoryClass::kGradients), c.gradients * params);
+      EXPECT_EQ(use.peak_of(MemoryClass::kMainGradients), c.sums * params);
+      EXPECT_EQ(use.peak_of(MemoryClass::kMaster), 4 * params);
+      EXPECT_EQ(use.peak_of(MemoryClass::kMoments), 8 * params);
+      // What layers compute with is wide for a layer at a time: fc1 has 64 * 32 + 32 parameters.
+      EXPECT_EQ(use.peak_of(MemoryClass::kGathered), 4 * (64 * 32 + 32));
+      RunMemoryQuestion question{.micro_batch = 48 / c.accumulate, .accumulate = c.accumulate};
       question.precision = precision;
-      question.main_gradients = false;
+      question.main_gradients = c.main_gradients;
+      question.reduce_each = c.each;
       question.offload_chunk = 100;
-      MemoryByClass held = use.peak;
-      held[static_cast<std::size_t>(MemoryClass::kMainGradients)] = 0;
-      EXPECT_EQ(planned(mlp(), question).device, held);
+      EXPECT_EQ(planned(mlp(), question).device, use.peak);
     }
   }
-  // In fp32 there is one form of everything: 16, too.
-  const MemoryUse use = use_after(mlp(), adamw(2));
-  EXPECT_EQ(use.peak_of(MemoryClass::kParameters) + use.peak_of(MemoryClass::kGradients) +
-                use.peak_of(MemoryClass::kMoments),
-            16 * elems(mlp()));
+  // In fp32 there is one form of everything: 16, with any number of micro-batches.
+  for (const int accumulate : {1, 3}) {
+    TrainingOptions options = adamw(2);
+    options.accumulate = accumulate;
+    const MemoryUse use = use_after(mlp(), options);
+    EXPECT_EQ(use.peak_of(MemoryClass::kParameters) + use.peak_of(MemoryClass::kGradients) +
+                  use.peak_of(MemoryClass::kMoments),
+              16 * elems(mlp()));
+    RunMemoryQuestion question{.micro_batch = 48 / accumulate, .accumulate = accumulate};
+    EXPECT_EQ(planned(mlp(), question).device, use.peak);
+  }
 }
 
 // A rank of N sees 1/N of the batch, but for blocks' ends on cache lines; micro-batches likewise.

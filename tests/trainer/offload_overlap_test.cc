@@ -68,19 +68,16 @@ class Halves final : public OwnStrategy {
   }
   Result<bool> arrived(int index, bool wait) override {
     if (index < newest_ + late_ && !(wait && newest_ == 0)) return false;
-    if (given_.contains(index)) halve(given_.extract(index).mapped());
+    if (given_.contains(index)) multiply(given_.extract(index).mapped(), 0.5F);
     return true;
   }
   Status finish(const Stream&) override {
-    for (auto& [index, grad] : given_) halve(grad);
+    for (const auto& [index, grad] : given_) multiply(grad, 0.5F);
     given_.clear();
     return {};
   }
 
  private:
-  static void halve(TensorView& grad) {
-    for (float& value : elements<float>(grad)) value /= 2;
-  }
   int late_;
   int newest_ = 0;
   std::map<int, TensorView> given_;  // and not halved yet

@@ -102,21 +102,20 @@ TEST(Offload, Z10_TheHostHoldsTheOptimizer) {
   EXPECT_EQ(planned.value().host, away.host.peak);
 }
 
-// Z2, by the arena's count: parameters and gradients of 2 bytes, and of 4 each the gradients' fp32
-// sums, the master and two moments.
-TEST(Offload, Z2_TwentyBytesAParameterAreCountedInSixteenBits) {
+// Z2, by the arena's count: parameters and gradients of 2 bytes, and of 4 each the master and two
+// moments.
+TEST(Offload, Z2_SixteenBytesAParameterAreCountedInSixteenBits) {
   for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
     const MemoryUse use = train("adamw", precision, Offload::kNone, 1).device;
     EXPECT_EQ(use.now_of(MemoryClass::kParameters), 2 * elems());
     EXPECT_EQ(use.now_of(MemoryClass::kGradients), 2 * elems());
-    EXPECT_EQ(use.now_of(MemoryClass::kMainGradients), 4 * elems());
+    EXPECT_EQ(use.now_of(MemoryClass::kMainGradients), 0);
     EXPECT_EQ(use.now_of(MemoryClass::kMaster), 4 * elems());
     EXPECT_EQ(use.now_of(MemoryClass::kMoments), 8 * elems());
   }
 }
 
-// Z10, likewise: the host takes 12, and with the parameters 14. On the device 4 bytes stay, or 2,
-// and beside them the gradients' sums where they are kept.
+// Z10, likewise: the host takes 12, and with the parameters 14. On the device 4 bytes stay, or 2.
 TEST(Offload, Z10_FourBytesAParameterOnTheDeviceOrTwo) {
   for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
     for (const Offload offload : {Offload::kOptimizer, Offload::kParameters}) {
@@ -126,7 +125,7 @@ TEST(Offload, Z10_FourBytesAParameterOnTheDeviceOrTwo) {
         EXPECT_EQ(away.device.now_of(MemoryClass::kParameters) +
                       away.device.now_of(MemoryClass::kGradients),
                   here * elems());
-        EXPECT_EQ(away.device.now_of(MemoryClass::kMainGradients), sums ? 4 * elems() : 0);
+        EXPECT_EQ(away.device.now_of(MemoryClass::kMainGradients), 0);
         EXPECT_EQ(away.device.now_of(MemoryClass::kMaster), 0);
         EXPECT_EQ(away.device.now_of(MemoryClass::kMoments), 0);
         EXPECT_EQ(away.host.now_of(MemoryClass::kParameters), (4 - here) * elems());
@@ -137,9 +136,8 @@ TEST(Offload, Z10_FourBytesAParameterOnTheDeviceOrTwo) {
   }
 }
 
-// A step sends gradients in fp32, or without main gradients in 16 bits, and gets parameters as they
-// are stored: 4 + 4, 4 + 2, or 2 + 2 bytes for each; with parameters away they come for each of two
-// passes instead.
+// A step sends gradients and gets parameters as they are stored: 4 + 4 or 2 + 2 bytes for each;
+// with parameters away they come for each of two passes instead.
 TEST(Offload, Z10_TheLinksBytesAreCounted) {
   struct Case {
     Precision precision;
@@ -154,7 +152,7 @@ TEST(Offload, Z10_TheLinksBytesAreCounted) {
                         Case{Precision::kF16, Offload::kOptimizer, 2, false},
                         Case{Precision::kBF16, Offload::kParameters, 4, false}}) {
     const Trained trained = train("adamw", c.precision, c.offload, 1000, 0, c.sums);
-    const std::int64_t out = c.sums ? 4 : 2;
+    const std::int64_t out = c.precision == Precision::kF32 ? 4 : 2;
     EXPECT_EQ(trained.last_steps.bytes_out, (kSteps - 1) * out * elems());
     RunMemoryQuestion question{.micro_batch = 48, .precision = c.precision};
     question.offload = c.offload;

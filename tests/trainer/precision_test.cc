@@ -182,20 +182,32 @@ TEST(MixedPrecision, StoredParametersAreWhatLayersSeeAndTheMasterKeepsMore) {
 }
 
 TEST(MixedPrecision, GradientsAreStoredInTheTypeAndAddedInFp32) {
+  // In fp32, or in the type, they are handed over.
+  class Taking final : public OwnStrategy {
+   public:
+    explicit Taking(bool narrow) { demands_.takes_narrow = narrow; }
+    Demands demands() const override { return demands_; }
+
+   private:
+    Demands demands_;
+  };
   for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
-    TrainingOptions o = options();
-    o.precision = precision;
-    o.steps = 1;
-    SingleProcess plain;
-    auto one = Trainer::create(mlp(), digits(), o);
-    ASSERT_TRUE(one.value().run(plain, nullptr).has_value());
-    const std::vector<float> g = flat(one.value().gradients());
-    EXPECT_EQ(through(precision, g), g);  // of one micro-batch: what was stored
-    o.accumulate = 4;
-    auto four = Trainer::create(mlp(), digits(), o);
-    ASSERT_TRUE(four.value().run(plain, nullptr).has_value());
-    const std::vector<float> sum = flat(four.value().gradients());
-    EXPECT_NE(through(precision, sum), sum);  // a mean of four has more bits
+    const auto gradients = [&](int accumulate, bool narrow) {
+      TrainingOptions o = options();
+      o.precision = precision;
+      o.steps = 1;
+      o.accumulate = accumulate;
+      Taking strategy(narrow);
+      auto trainer = Trainer::create(mlp(), digits(), o, strategy.demands());
+      EXPECT_TRUE(trainer.value().run(strategy, nullptr).has_value());
+      return flat(trainer.value().gradients());
+    };
+    const std::vector<float> one = gradients(1, false);
+    EXPECT_EQ(through(precision, one), one);  // of one micro-batch: what was stored
+    EXPECT_EQ(gradients(1, true), one);
+    const std::vector<float> four = gradients(4, false);
+    EXPECT_NE(through(precision, four), four);  // a mean of four has more bits
+    EXPECT_EQ(gradients(4, true), through(precision, four));
   }
 }
 

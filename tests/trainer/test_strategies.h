@@ -26,6 +26,7 @@ class StrategyAround : public Strategy, public GradientExchange {
   ParameterKeeper& keeper() override { return inner_.keeper(); }
   Consensus& consensus() override { return inner_.consensus(); }
 
+  Status set_gradient_scale(double scale) override { return inner().set_gradient_scale(scale); }
   Status before_step(double learning_rate) override { return inner().before_step(learning_rate); }
   void skip_step() override { inner().skip_step(); }
   Status on_gradient(int index, TensorView grad, const Stream& stream) override {

@@ -95,8 +95,11 @@ TEST(Training, RefusesAStrategyWithOtherDemands) {
               fails(kInvalid, "tensor by tensor: yes", "no"));
   EXPECT_THAT(refusal([](D& d) { d.tells_arrival = false; }),
               fails(kInvalid, "arrived gradients: no", "yes"));
-  EXPECT_THAT(refusal([](D& d) { d.bytes_in_flight = 7; }),
-              fails(kInvalid, "in flight: 7", "12582912"));
+  EXPECT_THAT(refusal([](D& d) { d.takes_narrow = false; }), fails(kInvalid, "16 bits: no", "yes"));
+  EXPECT_THAT(refusal([](D& d) { d.takes_scaled = false; }),
+              fails(kInvalid, "loss scale: no", "yes"));
+  EXPECT_THAT(refusal([](D& d) { d.holds_master = true; }),
+              fails(kInvalid, "for itself: yes", "no"));
 }
 
 }  // namespace

@@ -43,29 +43,38 @@ std::int64_t largest_tensor(const ParameterTable& table) {
   return most;
 }
 
-// The most elements that are whole at a time when layers open and close as `turns` say; with
-// `ahead` the next layer that has any comes while one computes.
+// The most bytes that are whole at a time when layers open and close as `turns` say: of tensors
+// that are gathered, `ahead` also for the next layer that has any while one computes, and of those
+// that are wide for the layer that computes.
 class Gathered {
  public:
-  Gathered(const Model<float>& model, const std::vector<LayerTurn>& turns, bool ahead)
-      : model_(model) {
+  struct Widths {
+    std::int64_t gathered = 0;  // bytes an element; 0: nothing is gathered
+    std::int64_t wide = 0;
+    bool ahead = false;
+  };
+  Gathered(const Model<float>& model, const std::vector<LayerTurn>& turns, const Widths& widths)
+      : model_(model), widths_(widths) {
     for (const LayerTurn& turn : turns) {
       if (turn.kind == LayerTurn::Kind::kOpen) order_.push_back(turn.layer);
     }
     for (const LayerTurn& turn : turns) {
-      if (turn.kind == LayerTurn::Kind::kOpen) open(ahead);
-      if (turn.kind == LayerTurn::Kind::kClose) change(turn.layer, -1);
+      if (turn.kind == LayerTurn::Kind::kOpen) open();
+      if (turn.kind == LayerTurn::Kind::kClose) {
+        change(wide_users_, turn.layer, -1, widths.wide);
+        change(users_, turn.layer, -1, widths.gathered);
+      }
     }
   }
   std::int64_t most() const { return most_; }
 
  private:
-  void open(bool ahead) {
-    while (asked_ <= next_ || (ahead && asked_ < order_.size() && !any_asked_ahead())) {
-      change(order_[asked_++], 1);
+  void open() {
+    while (asked_ <= next_ || (widths_.ahead && asked_ < order_.size() && !any_asked_ahead())) {
+      change(users_, order_[asked_++], 1, widths_.gathered);
     }
-    ++next_;
-    most_ = std::max(most_, elems_);
+    change(wide_users_, order_[next_++], 1, widths_.wide);
+    most_ = std::max(most_, bytes_);
   }
   bool any_asked_ahead() const {
     for (std::size_t at = next_ + 1; at < asked_; ++at) {
@@ -74,97 +83,162 @@ class Gathered {
     }
     return false;
   }
-  void change(std::size_t layer, int by) {
+  void change(std::map<int, int>& users, std::size_t layer, int by, std::int64_t width) {
     const auto [first, end] = model_.parameters_read_by(layer);
     for (int index = first; index < end; ++index) {
-      const int before = users_[index];
-      users_[index] += by;
+      const int before = users[index];
+      users[index] += by;
       const std::int64_t elems = model_.parameters()[static_cast<std::size_t>(index)].shape.elems();
-      if (before == 0) elems_ += elems;
-      if (before + by == 0) elems_ -= elems;
+      if (before == 0) bytes_ += width * elems;
+      if (before + by == 0) bytes_ -= width * elems;
     }
   }
 
   const Model<float>& model_;
+  Widths widths_;
   std::vector<std::size_t> order_;
   std::size_t next_ = 0;
   std::size_t asked_ = 0;
   std::map<int, int> users_;
-  std::int64_t elems_ = 0;
+  std::map<int, int> wide_users_;
+  std::int64_t bytes_ = 0;
   std::int64_t most_ = 0;
 };
 
-Result<std::int64_t> gathered_elems(const Model<float>& model, const RunMemoryQuestion& q) {
+// What GradientFold makes of gradients.
+enum class Form : std::uint8_t { kWide, kSums, kStored };
+
+struct Run {
+  const RunMemoryQuestion& q;
+  bool narrow = q.precision != Precision::kF32;
+  bool away = q.offload != Offload::kNone;
+  bool there = q.space == MemorySpace::kCuda;
+  bool each = q.reduce_each && q.accumulate > 1;
+  bool sums_first = q.accumulate > 1 && !each;
+
+  Form form() const {
+    if (!narrow || q.wide_gradients) return Form::kWide;
+    return sums_first && q.main_gradients ? Form::kSums : Form::kStored;
+  }
+  // Gradients go back tensor by tensor.
+  bool passes() const { return q.stage >= 2 && !sums_first; }
+  MemoryClass wide_class() const {
+    return narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients;
+  }
+};
+
+Result<std::int64_t> gathered_bytes(const Model<float>& model, const Run& run) {
+  const RunMemoryQuestion& q = run.q;
+  Gathered::Widths widths;
+  widths.ahead = q.stage == 3;
+  if (q.stage == 3) widths.gathered = run.narrow ? kNarrow : kFp32;
+  if (run.narrow || (q.stage == 0 && q.offload == Offload::kParameters)) widths.wide = kFp32;
+  if (run.there) {
+    return (widths.gathered + widths.wide) * parameter_elems(model.parameters());
+  }
   GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(q.recompute, model));
   const LayerWalk walk(model, segments);
-  const bool ahead = q.stage == 3;
-  return std::max(Gathered(model, walk.turns(Way::kForward), ahead).most(),
-                  Gathered(model, walk.turns(Way::kBack), ahead).most());
-}
-
-// Of gradients of a micro-batch that is not the first, before they join the sum.
-std::int64_t micro_elems(const RunMemoryQuestion& q, const ParameterTable& table) {
-  const bool keeps_sums = q.precision == Precision::kF32 || q.main_gradients;
-  if (q.accumulate == 1 || !keeps_sums) return 0;
-  // What is exchanged; owners add it to their parts, at stage 0 each rank to the whole sum.
-  if (q.reduce_each) return q.stage == 0 ? parameter_elems(table) : 0;
-  const bool tensor_by_tensor = q.stage >= 2 && !q.whole_gradients && q.space == MemorySpace::kHost;
-  return tensor_by_tensor ? largest_tensor(table) : parameter_elems(table);
+  return std::max(Gathered(model, walk.turns(Way::kForward), widths).most(),
+                  Gathered(model, walk.turns(Way::kBack), widths).most());
 }
 
 // Parameters and what the optimizer keeps of them, on a rank of no sharded job.
-void add_whole_state(RunMemory& m, const RunMemoryQuestion& q, std::int64_t elems,
-                     std::int64_t kept) {
-  const bool narrow = q.precision != Precision::kF32;
-  const bool away = q.offload != Offload::kNone;
-  MemoryByClass& master = away ? m.host : m.device;
+void add_whole_state(RunMemory& m, const Run& run, std::int64_t elems, std::int64_t kept) {
+  const RunMemoryQuestion& q = run.q;
+  MemoryByClass& master = run.away ? m.host : m.device;
   MemoryByClass& stored = q.offload == Offload::kParameters ? m.host : m.device;
-  if (narrow || away) of(master, MemoryClass::kMaster) = kFp32 * elems;
-  if (narrow) of(stored, MemoryClass::kParameters) = kNarrow * elems;
-  if (!narrow && q.offload != Offload::kParameters) {
+  if (run.narrow || run.away) of(master, MemoryClass::kMaster) = kFp32 * elems;
+  if (run.narrow) of(stored, MemoryClass::kParameters) = kNarrow * elems;
+  if (!run.narrow && q.offload != Offload::kParameters) {
     of(m.device, MemoryClass::kParameters) = kFp32 * elems;
   }
   of(master, MemoryClass::kMoments) = kept * kFp32 * elems;
 }
 
-// Of a sharded one: the shards, and at stages 1 and 2 the whole parameters.
-void add_sharded_state(RunMemory& m, const RunMemoryQuestion& q, std::int64_t elems,
-                       std::int64_t own, std::int64_t kept) {
-  const bool narrow = q.precision != Precision::kF32;
-  const bool away = q.offload != Offload::kNone;
-  MemoryByClass& shards = away ? m.host : m.device;
-  const bool alone = q.stage == 3 && !away;
-  of(shards, alone ? MemoryClass::kParameters : MemoryClass::kMaster) = kFp32 * own;
+// Of a sharded one: the shards, and at stages 1 and 2 the whole parameters, of which in fp32 the
+// own parts are stepped where they lie if they travel exactly.
+void add_sharded_state(RunMemory& m, const Run& run, std::int64_t elems, std::int64_t own,
+                       std::int64_t kept) {
+  const RunMemoryQuestion& q = run.q;
+  MemoryByClass& shards = run.away ? m.host : m.device;
   of(shards, MemoryClass::kMoments) = kept * kFp32 * own;
-  const MemoryClass grads = q.stage == 1 ? MemoryClass::kMainGradients : MemoryClass::kGradients;
-  of(m.device, grads) += kFp32 * own;
-  if (q.stage == 3) return;
-  of(m.device, narrow ? MemoryClass::kMaster : MemoryClass::kParameters) += kFp32 * elems;
-  if (narrow) of(m.device, MemoryClass::kParameters) += kNarrow * elems;
+  const bool alone = q.stage == 3 && !run.away && !run.narrow;
+  const bool in_place = q.stage < 3 && !run.away && !run.narrow && q.exact_parameters;
+  if (alone) of(shards, MemoryClass::kParameters) = kFp32 * own;
+  if (!alone && !in_place) of(shards, MemoryClass::kMaster) = kFp32 * own;
+  if (q.stage == 3 && run.narrow) of(shards, MemoryClass::kParameters) = kNarrow * own;
+  if (q.stage < 3) of(m.device, MemoryClass::kParameters) = (run.narrow ? kNarrow : kFp32) * elems;
+}
+
+// Of all parameters, and of the own parts where they lie apart.
+void add_gradients(RunMemory& m, const Run& run, std::int64_t elems, std::int64_t own) {
+  const RunMemoryQuestion& q = run.q;
+  const Form form = run.form();
+  const bool whole = !run.passes() || q.whole_gradients || run.there;
+  const std::int64_t handed = form == Form::kStored ? kNarrow : kFp32;
+  const MemoryClass where = form == Form::kStored ? MemoryClass::kGradients : run.wide_class();
+  if (whole) of(m.device, where) += handed * elems;
+  if (form == Form::kSums && run.there) of(m.device, MemoryClass::kGradients) += kNarrow * elems;
+  // Averages of micro-batches, added up.
+  const bool narrow = form == Form::kStored;
+  if (run.each && q.stage == 0 && narrow)
+    of(m.device, MemoryClass::kMainGradients) += kFp32 * elems;
+  if (q.stage == 0) return;
+  if (run.each) {
+    const bool apart = narrow || run.narrow || q.stage == 1;
+    of(m.device, apart ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * own;
+  } else if (run.passes()) {
+    of(m.device, MemoryClass::kGradients) += handed * own;
+  }
+}
+
+// Elements of a micro-batch's gradients beside what is handed over, or beside their sum.
+std::int64_t micro_elems(const Run& run, const ParameterTable& table) {
+  const Form form = run.form();
+  const std::int64_t all = parameter_elems(table);
+  if (form == Form::kWide) {
+    if (run.q.accumulate == 1) return 0;
+    if (run.each) return run.q.stage == 0 ? all : 0;
+    return run.there || run.q.whole_gradients ? all : largest_tensor(table);
+  }
+  return run.there ? all : largest_tensor(table);
+}
+
+// What is widened, or copied, and stepped together.
+void add_chunk(RunMemory& m, const Run& run, std::int64_t stepped, bool two_passes) {
+  if (!run.away && run.form() == Form::kWide) return;
+  const std::int64_t chunk = std::clamp<std::int64_t>(stepped, 1, run.q.offload_chunk);
+  const bool all = two_passes && run.there && !run.away;
+  const std::int64_t bytes = kFp32 * (all ? std::max<std::int64_t>(stepped, 1) : chunk);
+  if (run.away) {
+    of(m.host, MemoryClass::kOther) += bytes;
+  } else {
+    of(m.device, MemoryClass::kWorkspace) += bytes;
+  }
 }
 
 // What the way to a CUDA device and back takes beside what is held everywhere: numbers that kernels
-// leave for the host, tensors on their way in 16 bits, and gradients that are whole all the time.
-void add_of_device(RunMemory& m, const RunMemoryQuestion& q, const ParameterTable& table) {
+// leave for the host, and tensors on their way in 16 bits.
+void add_of_device(RunMemory& m, const Run& run, const ParameterTable& table) {
   constexpr std::int64_t kNumber = 8;
-  const std::int64_t elems = parameter_elems(table);
-  const bool narrow = q.precision != Precision::kF32;
-  const bool away = q.offload != Offload::kNone;
+  const RunMemoryQuestion& q = run.q;
+  const auto tensors = static_cast<std::int64_t>(table.size());
   std::int64_t& other = of(m.device, MemoryClass::kOther);
-  other += kNumber;                                   // of the gradients' fold
-  if (narrow && !q.main_gradients) other += kNumber;  // of those that are stored
-  if (q.stage > 0) other += kNumber;                  // of the shards' norm
-  if (q.optimizer == "lamb" && !away) {
-    other += 2 * kNumber * static_cast<std::int64_t>(table.size());
+  other += kNumber * tensors;                         // of what the step is made from
+  if (q.whole_gradients) other += kNumber * tensors;  // of what is looked at before
+  if (q.clips_worker) other += kNumber;
+  if (q.optimizer == "lamb" && !run.away) other += 2 * kNumber * tensors;
+  if (run.away && run.form() != Form::kWide && !run.each) {
+    const std::int64_t own =
+        q.stage == 0 ? parameter_elems(table) : own_elems(table, q.rank, q.ranks);
+    of(m.host, MemoryClass::kOther) += kNarrow * std::clamp<std::int64_t>(own, 1, q.offload_chunk);
   }
-  if (narrow && q.stage == 0 && q.offload == Offload::kParameters) {
+  if (run.narrow && q.stage == 0 && q.offload == Offload::kParameters) {
     other += kNarrow * largest_tensor(table);
   }
-  if (narrow && q.stage == 0 && q.offload == Offload::kOptimizer) {
-    of(m.host, MemoryClass::kOther) += kNarrow * std::min(ComputeParameters::kPart, elems);
-  }
-  if ((q.stage >= 2 && !m.whole_sums) || (narrow && !q.main_gradients)) {
-    of(m.device, narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * elems;
+  if (run.narrow && q.stage == 0 && q.offload == Offload::kOptimizer) {
+    of(m.host, MemoryClass::kOther) +=
+        kNarrow * std::min(ComputeParameters::kPart, parameter_elems(table));
   }
 }
 
@@ -173,44 +247,27 @@ void add_of_device(RunMemory& m, const RunMemoryQuestion& q, const ParameterTabl
 Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion& q) {
   const ParameterTable& table = model.parameters();
   const std::int64_t elems = parameter_elems(table);
-  const bool narrow = q.precision != Precision::kF32;
-  const bool keeps_sums = !narrow || q.main_gradients;
+  const Run run{q};
   RunMemory m;
   GW_ASSIGN(const std::int64_t kept, values_kept(q));
+  const std::int64_t own = q.stage == 0 ? elems : own_elems(table, q.rank, q.ranks);
   if (q.stage == 0) {
-    add_whole_state(m, q, elems, kept);
+    add_whole_state(m, run, elems, kept);
   } else {
-    add_sharded_state(m, q, elems, own_elems(table, q.rank, q.ranks), kept);
+    add_sharded_state(m, run, elems, own, kept);
   }
-  m.whole_sums = q.stage >= 2 && ((q.accumulate > 1 && !q.reduce_each) || q.whole_gradients);
-  if ((q.stage < 2 && keeps_sums) || m.whole_sums) {
-    of(m.device, narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * elems;
-  }
-  if (narrow && q.stage < 2) of(m.device, MemoryClass::kGradients) += kNarrow * elems;
-  if (narrow && q.stage >= 2) {
-    of(m.device, MemoryClass::kWorkspace) += kNarrow * largest_tensor(table);
-  }
-  const bool comes_and_goes = q.stage == 3 || narrow || q.offload == Offload::kParameters;
-  const bool there = q.space == MemorySpace::kCuda;
-  if (comes_and_goes) {
-    GW_ASSIGN(const std::int64_t gathered, gathered_elems(model, q));
-    of(m.device, MemoryClass::kGathered) = kFp32 * (there ? elems : gathered);
-  }
+  add_gradients(m, run, elems, own);
+  m.whole_sums = run.passes() && q.whole_gradients;
+  GW_ASSIGN(of(m.device, MemoryClass::kGathered), gathered_bytes(model, run));
   GW_ASSIGN(const ActivationElems activations,
             BatchPass::activation_elems(model, q.micro_batch, q.recompute, q.space));
   of(m.device, MemoryClass::kActivations) = kFp32 * activations.own;
-  of(m.device, MemoryClass::kWorkspace) += kFp32 * (activations.shared + micro_elems(q, table));
+  of(m.device, MemoryClass::kWorkspace) += kFp32 * (activations.shared + micro_elems(run, table));
   of(m.device, MemoryClass::kOther) =
       BatchPass::other_bytes(model, q.micro_batch, q.labels, q.space) +
       kFp32 * (q.momentum_at_worker && q.momentum > 0 ? q.accumulate * elems : 0);
-  if (q.offload != Offload::kNone) {
-    const std::int64_t stepped = q.stage == 0 ? elems : own_elems(table, q.rank, q.ranks);
-    of(m.host, MemoryClass::kOther) = kFp32 * std::clamp<std::int64_t>(stepped, 1, q.offload_chunk);
-  } else if (!keeps_sums) {
-    of(m.device, MemoryClass::kWorkspace) +=
-        kFp32 * std::clamp<std::int64_t>(elems, 1, q.offload_chunk);
-  }
-  if (there) add_of_device(m, q, table);
+  add_chunk(m, run, own, q.optimizer == "lamb");
+  if (run.there) add_of_device(m, run, table);
   return m;
 }
 
@@ -220,13 +277,15 @@ Result<LinkBytes> link_bytes(const Model<float>& model, const RunMemoryQuestion&
   const ParameterTable& table = model.parameters();
   const std::int64_t elems = parameter_elems(table);
   const std::int64_t width = q.precision == Precision::kF32 ? kFp32 : kNarrow;
+  const Run run{q};
+  const std::int64_t gradient = run.form() == Form::kWide || run.each ? kFp32 : kNarrow;
   if (q.stage > 0) {
-    const std::int64_t own = kFp32 * own_elems(table, q.rank, q.ranks);
-    bytes.out = own;
-    if (q.stage < 3) bytes.in = own;
+    const std::int64_t own = own_elems(table, q.rank, q.ranks);
+    bytes.out = gradient * own;
+    if (q.stage < 3) bytes.in = width * own;
     if (q.stage < 3) return bytes;
   } else {
-    bytes.out = (q.main_gradients ? kFp32 : width) * elems;
+    bytes.out = gradient * elems;
     bytes.in = q.offload == Offload::kOptimizer ? width * elems : 0;
     if (q.offload == Offload::kOptimizer) return bytes;
   }
@@ -237,7 +296,7 @@ Result<LinkBytes> link_bytes(const Model<float>& model, const RunMemoryQuestion&
       const auto [first, end] = model.parameters_read_by(layer);
       for (int index = first; index < end; ++index) {
         const std::int64_t all = table[static_cast<std::size_t>(index)].shape.elems();
-        bytes.in += q.stage == 3 ? kFp32 * piece(all, q.ranks, q.rank).size() : width * all;
+        bytes.in += width * (q.stage == 3 ? piece(all, q.ranks, q.rank).size() : all);
       }
     }
   }

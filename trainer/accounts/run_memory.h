@@ -27,10 +27,13 @@ struct RunMemoryQuestion {
   int stage = 0;             // of ZeRO
   int rank = 0;
   int ranks = 1;
-  bool main_gradients = true;  // false: of stage 0 in 16 bits
-  // With a loss scale or TrainingOptions::clip_worker, for which a micro-batch's gradient must be
-  // whole before anything of it is reduced.
+  bool main_gradients = true;  // TrainingOptions::main_gradients
+  // As GradientFold says of a run: gradients in fp32 are handed over (form kWide), which those of a
+  // run in fp32 are anyway; and gradients must be whole before anything of them is reduced.
+  bool wide_gradients = false;
   bool whole_gradients = false;
+  bool clips_worker = false;     // TrainingOptions::clip_worker
+  bool exact_parameters = true;  // of sharded ones: they travel as they are
   Offload offload = Offload::kNone;
   std::int64_t offload_chunk = 1 << 18;
   MemorySpace space = MemorySpace::kHost;  // of the arena `device`: kHost or kCuda
@@ -42,12 +45,11 @@ using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
 // Bytes: of parameters, gradients, master and moments what stays between steps; of what is gathered
 // for a while, of activations and workspace the most there is at a time. Stages 2 and 3 hold beside
 // them the gradients that are on their way, at most ReducedGradients::kOutstanding buckets and a
-// layer; so does stage 0 without main gradients, at most Demands::bytes_in_flight and a layer.
-// Where they add up several micro-batches before they reduce the sum (which they do not with
-// reduce_each), or need whole gradients, stages 2 and 3 hold all of it for a while: `whole_sums`,
-// and gradients are the most there is at a time, too. On a CUDA device nothing comes and goes: what
-// is gathered, or on its way, are whole tensors, all of them. Without communication, which the
-// exchanges know.
+// layer. Where they add up several micro-batches before they reduce the sum (which they do not with
+// reduce_each), or need whole gradients, they hold all of it, in the latter case for a while:
+// `whole_sums`, and gradients are the most there is at a time, too. On a CUDA device nothing comes
+// and goes: what is gathered, or on its way, are whole tensors, all of them. Without communication,
+// which the exchanges know. Decision 0013 has the forms, in bytes a parameter.
 struct RunMemory {
   MemoryByClass device{};
   MemoryByClass host{};

@@ -27,31 +27,29 @@ double embedding_params(const TransformerShape& shape) {
   return static_cast<double>(shape.vocabulary + shape.sequence) * static_cast<double>(shape.width);
 }
 
-bool sums_first(const MemoryQuestion& question) {
-  return question.accumulate > 1 && !question.reduce_each;
-}
-
-// Of a rank's parameters, in 16 bits that are emulated at stages 1 to 3: `own` of `whole`.
-MemoryRow emulated_memory(const MemoryQuestion& question, double whole, double own) {
-  const StateBytes& bytes = question.bytes;
+// A rank's part of it, as run_memory() has it of a model: `own` of `whole` parameters.
+MemoryRow bundled_memory(const MemoryQuestion& q, double whole, double own) {
+  const StateBytes& bytes = q.bytes;
+  const bool narrow = bytes.master > 0;
+  const bool each = q.accumulate > 1 && q.reduce_each;
+  const bool sums = q.accumulate > 1 && !each;
+  const double width = narrow ? kNarrowWidth : kFp32Width;
+  const double stepped = q.stage == 0 ? whole : own;
   MemoryRow row;
-  row.params = question.stage == 3 ? kFp32Width * own : bytes.params * whole;
-  row.grads = question.stage == 1 ? bytes.grads * whole : kFp32Width * own;
-  row.optimizer = bytes.moments * own;
-  if (question.stage <= 2) row.optimizer += kFp32Width * whole + bytes.master * own;
-  if (question.stage == 1) row.optimizer += kFp32Width * whole + kFp32Width * own;
-  if (question.stage >= 2 && (question.whole_gradients || sums_first(question))) {
-    row.optimizer += kFp32Width * whole;
+  row.params = bytes.params * (q.stage == 3 ? own : whole);
+  row.optimizer = (bytes.master + bytes.moments) * stepped;
+  if (sums) {
+    row.grads = (narrow && bytes.main_grads == 0 ? kNarrowWidth : kFp32Width) * whole;
+  } else if (q.stage < 2 || q.whole_gradients) {
+    row.grads = width * whole;
   }
+  if (each) row.optimizer += kFp32Width * stepped;  // sums of averages
+  if (!each && !sums && q.stage >= 2) row.grads += width * own;
+  if (!each || narrow || q.stage > 0) return row;
+  // In fp32 what is exchanged is a micro-batch's beside the sum.
+  row.workspace = row.grads;
+  row.grads = 0;
   return row;
-}
-
-// As run_memory() has it, of `held` parameters.
-double workspace_of(const MemoryQuestion& question, double held) {
-  const bool stores_sums = question.bytes.master > 0 && question.bytes.main_grads == 0;
-  const int kept_below = question.reduce_each ? 1 : question.whole_gradients ? 4 : 2;
-  if (question.accumulate == 1 || stores_sums || question.stage >= kept_below) return 0;
-  return kFp32Width * held;
 }
 
 }  // namespace
@@ -71,42 +69,28 @@ Result<StateBytes> state_bytes(std::string_view precision, std::string_view opti
   return bytes;
 }
 
-double StateBytes::owner_copies(int stage) const {
-  if (master > 0 || stage < 1 || stage > 2) return 0;
-  return stage == 1 ? params + grads : params;
-}
-
 MemoryRow training_memory(const MemoryQuestion& question) {
   const auto held = question.params / static_cast<double>(question.tensor_ranks) /
                     static_cast<double>(question.pipeline_stages);
-  const bool emulated = question.emulated && question.bytes.master > 0;
-  if (emulated && question.stage > 0) {
-    MemoryRow row =
-        emulated_memory(question, held, held / static_cast<double>(question.data_ranks));
-    row.gathered = kFp32Width * question.gathered_params;
-    row.activations = question.activation_bytes;
-    row.workspace = workspace_of(question, held);
-    return row;
-  }
-  const auto sharded_from = [&](int stage) {
-    return question.stage >= stage ? held / static_cast<double>(question.data_ranks) : held;
-  };
+  const double own = held / static_cast<double>(question.data_ranks);
   MemoryRow row;
-  row.optimizer =
-      (question.bytes.optimizer() + question.bytes.owner_copies(question.stage)) * sharded_from(1);
-  row.grads = question.bytes.grads * sharded_from(2);
-  if (question.stage >= 2 && sums_first(question)) row.grads += kFp32Width * held;
-  row.params = question.bytes.params * sharded_from(3);
+  if (question.bundled) {
+    row = bundled_memory(question, held, own);
+  } else {
+    const auto sharded_from = [&](int stage) { return question.stage >= stage ? own : held; };
+    row.optimizer = question.bytes.optimizer() * sharded_from(1);
+    row.grads = question.bytes.grads * sharded_from(2);
+    row.params = question.bytes.params * sharded_from(3);
+  }
   if (question.stage >= 3) row.gathered = question.bytes.params * question.gathered_params;
-  if (emulated) row.gathered = kFp32Width * question.gathered_params;
+  if (question.bytes.master > 0) row.gathered += kFp32Width * question.widened_params;
   row.activations = question.activation_bytes;
-  row.workspace = workspace_of(question, held);
   return row;
 }
 
 double saving(const MemoryQuestion& question) {
   MemoryQuestion state = question;
-  state.gathered_params = state.activation_bytes = 0;
+  state.gathered_params = state.widened_params = state.activation_bytes = 0;
   const double sharded = training_memory(state).total();
   state.stage = 0;
   return sharded > 0 ? training_memory(state).total() / sharded : 1;

@@ -20,9 +20,6 @@ struct StateBytes {
 
   // K of Rajbhandari, Rasley, Ruwase, He, "ZeRO", SC 2020, section 3.1.
   double optimizer() const { return main_grads + master + moments; }
-  // What an owner's part has at a sharded stage where nothing is narrow: a copy of its parameters
-  // beside the whole ones (stages 1 and 2), and of its gradients (1).
-  double owner_copies(int stage) const;
   double total() const { return params + grads + optimizer(); }
 };
 
@@ -40,18 +37,18 @@ struct MemoryQuestion {
   std::int64_t data_ranks = 1;
   std::int64_t tensor_ranks = 1;
   std::int64_t pipeline_stages = 1;
-  // Parameters that are whole on a rank at the same time although they are sharded (stage 3), or
-  // wide although they are stored in 16 bits.
+  // Parameters that are whole on a rank at the same time although they are sharded (stage 3), and
+  // those that are in fp32 for a layer's turn although they are stored in 16 bits.
   double gathered_params = 0;
-  // 16 bits as the bundled trainer has them, which computes, exchanges and shards in fp32: beside
-  // whole parameters in two bytes stages 1 and 2 keep those that were gathered, owners' parts have
-  // four bytes, and what a layer computes with is widened for its turn at every stage.
-  bool emulated = false;
-  // Of these 16 bits: gradients are looked at as a whole before they are reduced, as a loss scale
-  // wants, so that stages 2 and 3 hold their fp32 sums for a while.
+  double widened_params = 0;
+  // false: as published, where K of ZeRO's formulas has main_grads at any number of micro-batches.
+  // true: as the bundled trainer holds it (docs/decisions/0013), with what follows.
+  bool bundled = false;
+  // Gradients are looked at as a whole before they are reduced, as a loss scale under most
+  // compressors wants, so that stages 2 and 3 hold them for a while.
   bool whole_gradients = false;
-  // Micro-batches of a step. Their gradients are added up in fp32 before anything of them is
-  // reduced, so that stages 2 and 3 hold whole sums; or, with reduce_each, afterwards.
+  // Micro-batches of a step. Their gradients are added up before anything of them is reduced, so
+  // that stages 2 and 3 hold whole sums; or, with reduce_each, afterwards.
   std::int64_t accumulate = 1;
   bool reduce_each = false;
   double activation_bytes = 0;  // of a rank
@@ -65,8 +62,8 @@ struct MemoryRow {
   double optimizer = 0;
   double gathered = 0;
   double activations = 0;
-  // Gradients of one micro-batch beside the sum of several, where they are kept whole: elsewhere a
-  // tensor of them at a time, which is not counted.
+  // Gradients of one micro-batch in fp32 beside the sum of several, where they are kept whole:
+  // elsewhere a tensor of them at a time, which is not counted.
   double workspace = 0;
   double total() const { return params + grads + optimizer + gathered + activations + workspace; }
 };

@@ -20,29 +20,19 @@ struct StoredFp16 {
 };
 
 template <class As>
-struct KeepElements {
-  float scale;
-  float most;
-  const float* values;
-  std::uint16_t* stored;
-  GW_DEVICE void operator()(std::int64_t i) const {
-    float value = values[i];
-    if (std::isfinite(value)) {
-      value *= scale;
-      value = value < -most ? -most : value;
-      value = value > most ? most : value;
-    }
-    stored[i] = As::narrow(value);
-  }
-};
-
-template <class As>
 struct AddElements {
   const float* values;
   std::uint16_t* stored;
   GW_DEVICE void operator()(std::int64_t i) const {
     stored[i] = As::narrow(As::wide(As::narrow(values[i])) + As::wide(stored[i]));
   }
+};
+
+template <class As>
+struct AddWidened {
+  const std::uint16_t* stored;
+  float* sums;
+  GW_DEVICE void operator()(std::int64_t i) const { sums[i] += As::wide(stored[i]); }
 };
 
 template <class As>
@@ -74,12 +64,11 @@ class CudaStoredKernels final : public StoredKernels {
  public:
   explicit CudaStoredKernels(const Stream& stream) : stream_(stream) {}
 
-  Status keep(In values, float scale, float most, NarrowOut stored) override {
-    return each("keep_stored", stored.size(),
-                KeepElements<As>{scale, most, values.data(), stored.data()});
-  }
   Status add(In values, NarrowOut stored) override {
     return each("add_stored", stored.size(), AddElements<As>{values.data(), stored.data()});
+  }
+  Status add_to(NarrowIn stored, Out sums) override {
+    return each("add_to_sums", sums.size(), AddWidened<As>{stored.data(), sums.data()});
   }
   Status read(NarrowIn stored, float back, float factor, Out values) override {
     return each("read_stored", values.size(),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,13 +19,20 @@ namespace gradwire {
 // with a neighbour stay, and a tensor counts with its bytes. From one thread at a time.
 class PagedTensors {
  public:
-  // Of a table that lies without gaps; zeroed, and held by nobody yet.
+  // Of a table that lies without gaps; zeroed, and held by nobody yet. dtype: f32, bf16 or f16.
   static Result<PagedTensors> create(const ParameterTable& table, const MemoryArena& arena,
-                                     MemoryClass what);
+                                     MemoryClass what, DType dtype = DType::kF32);
   PagedTensors() = default;
 
+  DType dtype() const { return memory_->dtype; }
+  // Of f32.
   std::span<float> all() const;
   std::span<float> tensor(int index) const;
+  // Of 16 bits.
+  std::span<std::uint16_t> halves() const;
+  std::span<std::uint16_t> halves(int index) const;
+  TensorView view(int index) const;
+  TensorView whole() const;  // all of them as one
   std::vector<NamedTensor> named() const;
   Device device() const { return memory_->arena.device(); }
   std::int64_t most_elems() const;  // of a tensor
@@ -40,7 +48,8 @@ class PagedTensors {
 
  private:
   struct Memory {
-    Memory(const ParameterTable& of, const MemoryArena& counted_by, MemoryClass kind, Buffer pages);
+    Memory(const ParameterTable& of, const MemoryArena& counted_by, MemoryClass kind, DType type,
+           Buffer pages);
     Memory(const Memory&) = delete;
     Memory& operator=(const Memory&) = delete;
     ~Memory();
@@ -48,9 +57,13 @@ class PagedTensors {
     ParameterTable table;
     MemoryArena arena;
     MemoryClass what;
+    DType dtype;
     Buffer buffer;
     std::vector<bool> held;
   };
+  const ParameterInfo& info(int index) const {
+    return memory_->table[static_cast<std::size_t>(index)];
+  }
   std::shared_ptr<Memory> memory_;
 };
 

@@ -19,11 +19,6 @@ class AdamW final : public Optimizer {
         state_(std::move(state)),
         there_(std::move(there)) {}
 
-  Status step(std::span<float> x, std::span<const float> g, double lr) override {
-    GW_TRY(begin_step(lr));
-    return step_part(x, g, 0);
-  }
-
   Status begin_step(double lr) override {
     factors_ = AdamFactors(options_, steps_++);
     lr_ = lr;

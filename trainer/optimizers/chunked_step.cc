@@ -33,22 +33,40 @@ ChunkedStep::Source ChunkedStep::from(std::span<const float> gradients, const Me
 
 Status ChunkedStep::part(Optimizer& optimizer, std::span<float> master, const Source& gradients,
                          std::size_t first, std::size_t count, const Updated& updated) {
+  GW_TRY(first_pass(optimizer, master, gradients, first, count));
+  return updated(first, master.subspan(first, count));
+}
+
+Status ChunkedStep::first_pass(Optimizer& optimizer, std::span<float> master,
+                               const Source& gradients, std::size_t first, std::size_t count) {
   const std::span<float> arrived(reinterpret_cast<float*>(arrived_.bytes().data()), count);
   GW_TRY(gradients.read(first, arrived));
   if (link_) link_->bytes_out += static_cast<std::int64_t>(count * gradients.width);
-  const std::span<float> part = master.subspan(first, count);
-  GW_TRY(optimizer.step_part(part, arrived, static_cast<std::int64_t>(first)));
-  return updated(first, part);
+  return optimizer.step_part(master.subspan(first, count), arrived,
+                             static_cast<std::int64_t>(first));
 }
 
 Status ChunkedStep::run(Optimizer& optimizer, std::span<float> master, const Source& gradients,
                         double lr, const Updated& updated) {
   GW_TRY(optimizer.begin_step(lr));
-  for (std::size_t first = 0; first < master.size(); first += chunk_) {
-    const std::size_t count = std::min(chunk_, master.size() - first);
-    GW_TRY(part(optimizer, master, gradients, first, count, updated));
-  }
-  return {};
+  const bool once = !optimizer.two_passes();
+  const auto each = [&](auto visit) -> Status {
+    for (std::size_t first = 0; first < master.size(); first += chunk_) {
+      GW_TRY(visit(first, std::min(chunk_, master.size() - first)));
+    }
+    return {};
+  };
+  GW_TRY(each([&](std::size_t first, std::size_t count) {
+    return once ? part(optimizer, master, gradients, first, count, updated)
+                : first_pass(optimizer, master, gradients, first, count);
+  }));
+  if (once) return {};
+  GW_TRY(optimizer.end_pass());
+  return each([&](std::size_t first, std::size_t count) -> Status {
+    const std::span<float> changed = master.subspan(first, count);
+    GW_TRY(optimizer.end_part(changed, static_cast<std::int64_t>(first)));
+    return updated(first, changed);
+  });
 }
 
 }  // namespace gradwire

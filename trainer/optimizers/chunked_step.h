@@ -40,16 +40,19 @@ class ChunkedStep {
 
   // Elements [first, first + part.size()) of the master have these values now.
   using Updated = std::function<Status(std::size_t first, std::span<const float> part)>;
-  // As optimizer.step(), with its bits; kUnsupported for a method that takes no parts.
+  // As optimizer.step(), with its bits (but for lengths, of a method of two passes).
   Status run(Optimizer& optimizer, std::span<float> master, const Source& gradients, double lr,
              const Updated& updated);
-  // One chunk of it, elements [first, first + count), after optimizer.begin_step(): each element
-  // once, in any order, from one thread at a time. count: at most chunk().
+  // One chunk of it, elements [first, first + count), after optimizer.begin_step() of a method of
+  // one pass: each element once, in any order, from one thread at a time. count: at most chunk().
   Status part(Optimizer& optimizer, std::span<float> master, const Source& gradients,
               std::size_t first, std::size_t count, const Updated& updated);
   std::size_t chunk() const { return chunk_; }
 
  private:
+  Status first_pass(Optimizer& optimizer, std::span<float> master, const Source& gradients,
+                    std::size_t first, std::size_t count);
+
   std::shared_ptr<MemoryLink> link_;
   std::size_t chunk_ = 1;
   Buffer arrived_;  // the chunk's gradient

@@ -24,6 +24,7 @@ class Lamb final : public Optimizer {
   Lamb(const OptimizerOptions& options, SliceTable slices, SumOverShards sum, FlatState state,
        FlatState direction, There there)
       : options_(options),
+        factors_(options, 0),
         slices_(std::move(slices)),
         sum_(std::move(sum)),
         state_(std::move(state)),
@@ -31,48 +32,84 @@ class Lamb final : public Optimizer {
         sums_(2 * slices_.size()),
         there_(std::move(there)) {}
 
-  Status step(std::span<float> x, std::span<const float> g, double lr) override {
-    const AdamFactors factors(options_, steps_++);
-    if (there_.kernels != nullptr) return step_there(factors, x, g, lr);
-    for (std::size_t t = 0; t < slices_.size(); ++t) {
-      const std::span<float> u = of(direction_[0], t);
-      direct(factors, of(x, t), of(g, t), t, u);
-      sums_[2 * t] = sum_of_squares(of(x, t));
-      sums_[2 * t + 1] = sum_of_squares(u);
-    }
-    if (sum_) GW_TRY(sum_(sums_));
-    for (std::size_t t = 0; t < slices_.size(); ++t) {
-      const double ratio = trust(std::sqrt(sums_[2 * t]), std::sqrt(sums_[2 * t + 1]));
-      const auto rate = static_cast<float>(lr * ratio);
-      const std::span<float> own = of(x, t);
-      const std::span<const float> u = of(direction_[0], t);
-      for (std::size_t i = 0; i < own.size(); ++i) own[i] -= rate * u[i];
-    }
+  Status begin_step(double lr) override {
+    factors_ = AdamFactors(options_, steps_++);
+    lr_ = lr;
+    std::ranges::fill(sums_, 0.0);
     return {};
+  }
+
+  Status step_part(std::span<float> x, std::span<const float> g, std::int64_t first) override {
+    return over_slices(first, x.size(),
+                       [&](std::size_t t, std::size_t at, std::size_t from, std::size_t count) {
+                         return direct(t, x.subspan(at, count), g.subspan(at, count), from);
+                       });
+  }
+
+  bool two_passes() const override { return true; }
+
+  // The host hears nothing of lengths on a device, but for shards', which it adds up over ranks: a
+  // tensor's step reads its two sums there.
+  Status end_pass() override {
+    if (there_.kernels == nullptr) return sum_ ? sum_(sums_) : Status();
+    return sum_ ? sum_there() : Status();
+  }
+
+  Status end_part(std::span<float> x, std::int64_t first) override {
+    return over_slices(first, x.size(),
+                       [&](std::size_t t, std::size_t at, std::size_t from, std::size_t count) {
+                         return move(t, x.subspan(at, count), direction_[0].subspan(from, count));
+                       });
   }
 
   std::vector<NamedTensor> state() override { return state_.named(slices_); }
 
  private:
-  // The host hears nothing of lengths, but for shards', which it adds up over ranks: a tensor's
-  // step reads its two sums on the device.
-  Status step_there(const AdamFactors& factors, std::span<float> x, std::span<const float> g,
-                    double lr) {
+  // visit(tensor, place in the part, place in the state, count).
+  template <typename Visit>
+  Status over_slices(std::int64_t first, std::size_t elems, Visit visit) const {
+    return visit_slices(slices_, first, first + static_cast<std::int64_t>(elems),
+                        [&](const TensorSlice& slice, std::size_t from, std::size_t count) {
+                          return visit(static_cast<std::size_t>(&slice - slices_.data()),
+                                       from - static_cast<std::size_t>(first), from, count);
+                        });
+  }
+
+  static double trust(double x, double u) { return x > 0 && u > 0 ? x / u : 1; }
+
+  // Moments, the direction, and both lengths' squares.
+  Status direct(std::size_t t, std::span<const float> x, std::span<const float> g,
+                std::size_t from) {
+    const AdamFactors& f = factors_;
+    const std::span<float> m = state_[0].subspan(from, x.size());
+    const std::span<float> v = state_[1].subspan(from, x.size());
+    const std::span<float> u = direction_[0].subspan(from, x.size());
+    const float decay = slices_[t].decays ? static_cast<float>(options_.weight_decay) : 0.0F;
+    if (there_.kernels != nullptr) return direct_there(t, decay, x, m, v, g, u);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      adam_moments(f, g[i], m[i], v[i]);
+      u[i] = m[i] * f.correct1 / (std::sqrt(v[i] * f.correct2) + f.epsilon) + decay * x[i];
+    }
+    sums_[2 * t] += sum_of_squares(x);
+    sums_[2 * t + 1] += sum_of_squares(u);
+    return {};
+  }
+
+  Status direct_there(std::size_t t, float decay, std::span<const float> x, std::span<float> m,
+                      std::span<float> v, std::span<const float> g, std::span<float> u) {
     const std::span<double> sums = there_.sums.there<double>();
-    for (std::size_t t = 0; t < slices_.size(); ++t) {
-      if (slices_[t].elems == 0) continue;
-      const std::span<float> u = of(direction_[0], t);
-      const float decay = slices_[t].decays ? static_cast<float>(options_.weight_decay) : 0.0F;
-      GW_TRY(there_.kernels->lamb_direction(factors, decay, of(x, t), of(state_[0], t),
-                                            of(state_[1], t), of(g, t), u));
-      GW_TRY(there_.kernels->sum_of_squares(of(x, t), sums.subspan(2 * t, 1)));
-      GW_TRY(there_.kernels->sum_of_squares(u, sums.subspan(2 * t + 1, 1)));
+    GW_TRY(there_.kernels->lamb_direction(factors_, decay, x, m, v, g, u));
+    GW_TRY(there_.kernels->sum_of_squares(x, sums.subspan(2 * t, 1)));
+    return there_.kernels->sum_of_squares(u, sums.subspan(2 * t + 1, 1));
+  }
+
+  Status move(std::size_t t, std::span<float> x, std::span<const float> u) {
+    if (there_.kernels != nullptr) {
+      return there_.kernels->lamb_step(lr_, there_.sums.there<double>().subspan(2 * t, 2), u, x);
     }
-    if (sum_) GW_TRY(sum_there());
-    for (std::size_t t = 0; t < slices_.size(); ++t) {
-      if (slices_[t].elems == 0) continue;
-      GW_TRY(there_.kernels->lamb_step(lr, sums.subspan(2 * t, 2), of(direction_[0], t), of(x, t)));
-    }
+    const double ratio = trust(std::sqrt(sums_[2 * t]), std::sqrt(sums_[2 * t + 1]));
+    const auto rate = static_cast<float>(lr_ * ratio);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] -= rate * u[i];
     return {};
   }
 
@@ -87,26 +124,9 @@ class Lamb final : public Optimizer {
     return there_.sums.write(std::span<const double>(sums_));
   }
 
-  template <typename T>
-  std::span<T> of(std::span<T> all, std::size_t t) const {
-    return all.subspan(static_cast<std::size_t>(slices_[t].offset),
-                       static_cast<std::size_t>(slices_[t].elems));
-  }
-
-  static double trust(double x, double u) { return x > 0 && u > 0 ? x / u : 1; }
-
-  void direct(const AdamFactors& f, std::span<const float> x, std::span<const float> g,
-              std::size_t t, std::span<float> u) {
-    const std::span<float> m = of(state_[0], t);
-    const std::span<float> v = of(state_[1], t);
-    const float decay = slices_[t].decays ? static_cast<float>(options_.weight_decay) : 0.0F;
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      adam_moments(f, g[i], m[i], v[i]);
-      u[i] = m[i] * f.correct1 / (std::sqrt(v[i] * f.correct2) + f.epsilon) + decay * x[i];
-    }
-  }
-
   OptimizerOptions options_;
+  AdamFactors factors_;  // of the step that is being made
+  double lr_ = 0;
   SliceTable slices_;
   SumOverShards sum_;
   FlatState state_;

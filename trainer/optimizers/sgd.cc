@@ -20,11 +20,6 @@ class Sgd final : public Optimizer {
         state_(std::move(state)),
         there_(std::move(there)) {}
 
-  Status step(std::span<float> x, std::span<const float> g, double lr) override {
-    GW_TRY(begin_step(lr));
-    return step_part(x, g, 0);
-  }
-
   Status begin_step(double lr) override {
     rate_ = static_cast<float>(lr);
     ++steps_;

@@ -1,10 +1,13 @@
 // One rank's parameters: those that an optimizer steps (the master), and what passes read of them.
+// Under Demands::holds_master the former are the strategy's in a precision of 16 bits, and what
+// passes read is what the strategy has written.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
@@ -27,13 +30,20 @@ class ParameterStore {
                                                         const TrainingOptions& options,
                                                         const Demands& demands);
 
-  // In fp32, in order of registration without gaps.
-  std::span<float> master() const { return params_.all(); }
-  // The same memory, tensor by tensor and as one tensor.
-  const PagedTensors& paged() const { return params_; }
-  TensorView whole() const;
-  // They become the seed's.
+  // In fp32, in order of registration without gaps; empty where the strategy has them.
+  std::span<float> master() const {
+    return params_.size() > 0 ? params_.all() : std::span<float>();
+  }
+  // The master, or, where the strategy has that, what passes read in 16 bits.
+  const PagedTensors& paged() const { return params_.size() > 0 ? params_ : compute_.stored(); }
+  // Hash of all bytes of what passes read, before they are widened.
+  Result<std::uint64_t> hash();
+  // They become the seed's, or these: in fp32 and in order of registration.
   Status draw(std::uint64_t seed);
+  Status start_from(std::vector<float> values);
+  // All of parameter `index` as the last of these calls had it, in fp32; until forget().
+  void first_values(int index, std::span<float> values) const;
+  void forget() { given_ = {}; }
 
   // The master may have changed: refresh() makes anew what passes read.
   void master_changed() { fresh_ = false; }
@@ -52,6 +62,8 @@ class ParameterStore {
   Result<Gate> gate(ParameterKeeper& keeper) const;
 
  private:
+  Status write_first();
+  Status write(int index, std::span<float> values);
   ParameterStore(const Model<float>& model, const TrainingOptions& options, const Demands& demands)
       : model_(model),
         places_(options.places),
@@ -64,7 +76,9 @@ class ParameterStore {
   bool layer_by_layer_;
   PagedTensors params_;
   ComputeParameters compute_;
-  bool fresh_ = false;  // compute_ has the master's last values
+  std::uint64_t seed_ = 0;
+  std::vector<float> given_;  // by start_from(); empty: values are the seed's
+  bool fresh_ = false;        // compute_ has the master's last values
   std::span<const float> values_;
 };
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 namespace gradwire {
 namespace {
@@ -39,7 +41,6 @@ Result<std::unique_ptr<Update>> Update::create(const Model<float>& model,
   const MemoryPlaces& places = options.places;
   const bool away = !demands.own_optimizer && options.offload != Offload::kNone;
   GW_ASSIGN(made->sums_, TensorSums::create(made->table_, options.share));
-  made->squares_.resize(made->table_.size());
   if (!demands.own_optimizer) {
     SumOverShards over_model;
     if (!made->sums_.alone()) {
@@ -50,19 +51,30 @@ Result<std::unique_ptr<Update>> Update::create(const Model<float>& model,
     }
     GW_ASSIGN(made->optimizer_, make_optimizer(own_optimizer(options), whole_slices(made->table_),
                                                over_model, away ? places.host : places.device));
-  }
-  if (away || !fold.keeps_sums()) {
-    GW_ASSIGN(made->chunked_,
-              ChunkedStep::create(away ? places.host : places.device,
-                                  away ? MemoryClass::kOther : MemoryClass::kWorkspace,
-                                  away ? places.link : nullptr, options.offload_chunk,
-                                  parameter_elems(made->table_)));
+    const std::int64_t chunk = std::min(options.offload_chunk, parameter_elems(made->table_));
+    GW_ASSIGN(made->gradients_, StepGradients::create(places.device, fold.outcome(),
+                                                      {away ? &places.host : nullptr, chunk}));
+    if (away || fold.hands_scaled()) GW_TRY(made->make_chunks(away));
   }
   return made;
 }
 
-void Update::start(std::int64_t step) {
+Status Update::make_chunks(bool away) {
+  const MemoryPlaces& places = options_.places;
+  const std::int64_t elems = parameter_elems(table_);
+  // A device's two passes want tensors whole.
+  const bool whole = optimizer_->two_passes() && places.device.device().space == MemorySpace::kCuda;
+  GW_ASSIGN(chunked_, ChunkedStep::create(away ? places.host : places.device,
+                                          away ? MemoryClass::kOther : MemoryClass::kWorkspace,
+                                          away ? places.link : nullptr,
+                                          whole ? elems : options_.offload_chunk, elems));
+  return {};
+}
+
+void Update::start(std::int64_t step, double loss_scale) {
   step_ = step;
+  loss_scale_ = loss_scale;
+  gradients_.begin_step(fold_.hands_scaled() ? loss_scale : 1);
   round_ = 0;
   exchange_seconds_ = 0;
   lane_works_ = false;
@@ -76,14 +88,17 @@ void Update::expect_all() {
 
 bool Update::overlaps() const {
   return optimizer_ != nullptr && options_.offload != Offload::kNone && options_.offload_overlap &&
-         options_.clip == 0 && demands_.tells_arrival && !fold_.hands_each_over();
+         options_.clip == 0 && demands_.tells_arrival && !fold_.hands_each_over() &&
+         (fold_.needs_whole() || !options_.loss_scale.active());
 }
 
 Status Update::begin(double learning_rate) {
   learning_rate_ = learning_rate;
   {
     const Stopwatch timed(exchange_seconds_);
-    GW_TRY(strategy_->exchange().before_step(learning_rate));
+    GradientExchange& exchange = strategy_->exchange();
+    if (fold_.hands_scaled()) GW_TRY(exchange.set_gradient_scale(loss_scale_));
+    GW_TRY(exchange.before_step(learning_rate));
   }
   lane_works_ = overlaps();
   if (!lane_works_) return {};
@@ -102,38 +117,25 @@ Status Update::give(int index, int unread) {
   unread_ = unread;
   {
     const Stopwatch timed(exchange_seconds_);
-    GW_TRY(strategy_->exchange().on_gradient(index, fold_.view(index), fold_.stream()));
+    GW_ASSIGN(const TensorView gradient, fold_.hand_over(index));
+    GW_TRY(strategy_->exchange().on_gradient(index, gradient, fold_.stream()));
   }
-  if (fold_.keeps_sums() && !lane_works_) return {};
-  in_flight_ += static_cast<std::int64_t>(fold_.gradient(index).size_bytes());
+  if (!lane_works_) return {};
+  ++in_flight_;
   return take_arrived();
 }
 
 Status Update::give_all() {
-  for (auto index = static_cast<int>(table_.size()); index-- > 0;) {
-    if (!fold_.keeps_sums()) GW_TRY(fold_.bring(index));
-    GW_TRY(give(index, 0));
-  }
+  for (auto index = static_cast<int>(table_.size()); index-- > 0;) GW_TRY(give(index, 0));
   return {};
 }
 
-// Where too many gradients that are to be stored wait for the exchange, so does this.
-Result<bool> Update::has_arrived() {
-  GradientExchange& exchange = strategy_->exchange();
-  const bool wait = !fold_.keeps_sums() && in_flight_ > demands_.bytes_in_flight;
-  if (!wait) return exchange.arrived(next_arrival_, false);
-  const TimedSpan span(told_, TrainerSpan::Kind::kWait, step_);
-  const Stopwatch timed(exchange_seconds_);
-  return exchange.arrived(next_arrival_, true);
-}
-
-// Gradients that the exchange is done with become 16 bits, or the lane's, in the order in which
-// they were given.
+// Gradients that the exchange is done with become the lane's, in the order in which they were
+// given.
 Status Update::take_arrived() {
-  while (in_flight_ > 0) {
-    GW_ASSIGN(const bool there, has_arrived());
+  for (; in_flight_ > 0; --in_flight_, --next_arrival_) {
+    GW_ASSIGN(const bool there, strategy_->exchange().arrived(next_arrival_, false));
     if (!there) break;
-    GW_TRY(take_next());
   }
   release();
   return {};
@@ -144,22 +146,11 @@ Status Update::take_all() {
   const TimedSpan span(told_, TrainerSpan::Kind::kWait, step_);
   const Stopwatch timed(exchange_seconds_);
   unread_ = 0;
-  while (lane_works_ && in_flight_ > 0) {
+  for (; lane_works_ && in_flight_ > 0; --in_flight_, --next_arrival_, release()) {
     GW_ASSIGN(const bool there, strategy_->exchange().arrived(next_arrival_, true));
     if (!there) break;
-    GW_TRY(take_next());
-    release();
   }
-  GW_TRY(strategy_->exchange().finish(fold_.stream()));
-  while (in_flight_ > 0) GW_TRY(take_next());
-  return {};
-}
-
-Status Update::take_next() {
-  in_flight_ -= static_cast<std::int64_t>(fold_.gradient(next_arrival_).size_bytes());
-  if (!fold_.keeps_sums()) GW_TRY(fold_.put_away(next_arrival_));
-  --next_arrival_;
-  return {};
+  return strategy_->exchange().finish(fold_.stream());
 }
 
 // Parameters whose gradient has arrived, and which no layer reads any more, are the lane's.
@@ -175,8 +166,11 @@ Status Update::end_round() {
   return fold_.add_up(round_++);
 }
 
+Result<bool> Update::finite() {
+  return demands_.clips ? strategy_->keeper().finite() : gradients_.finite();
+}
+
 Result<double> Update::finish() {
-  GW_TRY(end_round());
   double length = 0;
   if (options_.clip > 0) {
     GW_ASSIGN(length, clip());
@@ -197,27 +191,25 @@ Status Update::step() {
   return optimizer_->step(parameters_.master(), fold_.gradients(), learning_rate_);
 }
 
-// Of all of the model's gradient, of which other ranks may have the rest.
-Result<double> Update::norm() {
-  if (sums_.alone()) return fold_.norm();
-  GW_TRY(fold_.sums_of_squares(squares_));
-  GW_ASSIGN(const double square, sums_.total(squares_, strategy_->consensus(), Scope::kModel));
-  return std::sqrt(square);
-}
-
-// What is stored in 16 bits is shortened where it is read.
+// By the norm of all of the model's gradient, of which other ranks may have the rest.
 Result<double> Update::clip() {
   if (demands_.clips) return strategy_->keeper().clip(options_.clip);
-  GW_ASSIGN(const double length, norm());
-  GW_TRY(fold_.shorten(length, options_.clip));
+  GW_ASSIGN(const std::vector<double> squares, gradients_.squares());
+  double square = std::accumulate(squares.begin(), squares.end(), 0.0);
+  if (!sums_.alone()) {
+    GW_ASSIGN(square, sums_.total(squares, strategy_->consensus(), Scope::kModel));
+  }
+  const double length = std::sqrt(square);
+  GW_TRY(gradients_.shorten(length, options_.clip));
   return length;
 }
 
 ChunkedStep::Source Update::gradient_source() {
-  if (fold_.keeps_sums()) return ChunkedStep::from(fold_.gradients(), options_.places.device);
-  return {
-      [this](std::size_t first, std::span<float> part) { return fold_.stored().read(first, part); },
-      sizeof(std::uint16_t)};
+  const bool away = options_.offload != Offload::kNone;
+  return {[this, away](std::size_t first, std::span<float> part) {
+            return away ? gradients_.read_to_host(first, part) : gradients_.read(first, part);
+          },
+          gradients_.width()};
 }
 
 ChunkedStep::Updated Update::updated_parameters() {

@@ -25,11 +25,17 @@ struct Demands {
   // the keeper steps, else the trainer does. false: their sum is exchanged, in one round.
   bool each_micro_batch = false;
   // GradientExchange::arrived() can tell. false: every gradient is the exchange's until its
-  // finish(), so there is no training without main gradients, and no step beside the exchange.
+  // finish(), so there is no step beside the exchange.
   bool tells_arrival = true;
-  // Without main gradients: bytes of fp32 gradients that may wait for the exchange before the
-  // training waits for them.
-  std::int64_t bytes_in_flight = 12 << 20;
+  // In a precision of 16 bits gradients are given in it. false: in fp32.
+  bool takes_narrow = true;
+  // Gradients in 16 bits are given as soon as they are there, times the loss scale, and what comes
+  // of them is looked at for what is not finite. false: not before no rank has one that is not
+  // finite among all of its gradients (GradientExchange::set_gradient_scale() frees them of it).
+  bool takes_scaled = true;
+  // The strategy holds the parameters that its optimizer steps, in fp32: in 16 bits the trainer
+  // holds none but those that passes read. Of an own optimizer alone.
+  bool holds_master = false;
 
   friend bool operator==(const Demands&, const Demands&) = default;
 };

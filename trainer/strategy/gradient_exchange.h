@@ -12,11 +12,15 @@ namespace gradwire {
 // training with that error.
 //
 //   a step:   before_step(), then one round, or under Demands::each_micro_batch as many as there
-//             are micro-batches; skip_step() alone, or after any round but the last
+//             are micro-batches; skip_step() alone, or after a round
 //   a round:  on_gradient() once per parameter, finish()
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
+
+  // Before before_step(), in a precision of 16 bits: what the step's gradients are multiplied by,
+  // as means are to be that finish() leaves. Under Demands::takes_scaled an exchange need not know.
+  virtual Status set_gradient_scale(double /*scale*/) { return {}; }
 
   // Once per step, before its first on_gradient(): what the optimizer will multiply its gradients
   // by.
@@ -24,7 +28,7 @@ class GradientExchange {
 
   // In place of all else of a step that is left out on all ranks, since a gradient was not finite
   // on one of them: what rounds of it brought is forgotten, and what is kept between steps stays as
-  // it was.
+  // it was. Under Demands::takes_scaled it may come after the last round, too.
   virtual void skip_step() {}
 
   // The gradient of parameter `index` of this rank (order of registration) is final for this round:

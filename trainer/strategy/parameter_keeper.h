@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "gradwire/status.h"
@@ -25,6 +26,8 @@ class ParameterKeeper {
   // With Demands::clips, after finish(): gradients that step() will use become `most` long where
   // they are longer, those of all ranks together. Returns their length before.
   virtual Result<double> clip(double most);
+  // Likewise: none of the gradients that this rank will step from is infinite or no number.
+  virtual Result<bool> finite();
 
   // With Demands::layer_by_layer: what every pass asks for its layers, those that evaluate too.
   // Lent for the keeper's life, the same at every call.
@@ -32,6 +35,9 @@ class ParameterKeeper {
   // Collective, between steps: on return the trainer's memory holds all of its parameters, until
   // the next pass.
   virtual Status gather() { return {}; }
+  // With Demands::holds_master, where the trainer's are in 16 bits: collective, between steps. On
+  // return `whole`, memory of the host, has all that ranks step, in fp32.
+  virtual Status gather_master(std::span<float> whole);
   // Collective, between steps: what this rank alone has of the parameters, as passes see them;
   // nullopt where the trainer holds them all. Views are valid until the next call of the keeper.
   virtual Result<std::optional<std::vector<TensorPart>>> own_parameters() {

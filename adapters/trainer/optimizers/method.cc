@@ -106,6 +106,7 @@ Method::Method(Parts parts)
 Demands Method::demands_of(const MethodOptions& options) {
   Demands demands = DataParallelStrategy::demands_of(options.parallel);
   demands.own_optimizer = true;
+  demands.takes_narrow = false;
   demands.tells_arrival = false;
   return demands;
 }

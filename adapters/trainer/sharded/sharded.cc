@@ -14,7 +14,7 @@ constexpr const char* kReduce = "reduce/";
 
 Demands ShardedStrategy::demands_of(const ShardedOptions& options) {
   Demands demands = DataParallelStrategy::demands_of(options.parallel);
-  demands.own_optimizer = demands.clips = true;
+  demands.own_optimizer = demands.clips = demands.holds_master = true;
   demands.gradients_pass = options.stage >= 2;
   demands.layer_by_layer = options.stage == 3;
   demands.tells_arrival = false;
@@ -33,7 +33,7 @@ Result<std::unique_ptr<ShardedStrategy>> ShardedStrategy::create(MeshGroups grou
                                                        made->layout_, made->replicas_));
   GW_ASSIGN(made->parameters_,
             ShardedParameters::create(*replicas, registry, options, memory, made->layout_,
-                                      made->consensus_, made->gradients_->shard()));
+                                      made->consensus_, made->gradients_->own()));
   return made;
 }
 

@@ -18,6 +18,7 @@ struct ShardedOptions {
   std::string parameters = "none";
   OptimizerOptions optimizer;
   Offload offload = Offload::kNone;  // kParameters at stage 3 alone, where both mean that
+  // Elements that are copied, or widened, and stepped together.
   std::int64_t offload_chunk = 1 << 18;
 };
 

@@ -1,14 +1,15 @@
 #include "adapters/trainer/sharded/sharded_parameters.h"
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "adapters/trainer/sharded/shard_states.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "device/host_copy.h"
-#include "trainer/clipping.h"
-#include "trainer/cuda/make_kernels.h"
+#include "device/ops.h"
+#include "trainer/precision.h"
 
 namespace gradwire {
 namespace {
@@ -21,26 +22,26 @@ constexpr const char* kGather = "gather/";
 Result<std::unique_ptr<ShardedParameters>> ShardedParameters::create(
     Communicator& communicator, const Registry& registry, const ShardedOptions& options,
     const TrainerMemory& memory, const TensorShards& layout, Consensus& consensus,
-    std::span<float> gradients) {
+    StepGradients& gradients) {
   std::unique_ptr<ShardedParameters> made(
-      new ShardedParameters(options, memory, layout, consensus, gradients));
-  GW_TRY(made->open_exchange(communicator, registry));
+      new ShardedParameters(communicator, options, memory, layout, consensus, gradients));
+  GW_TRY(made->open_exchange(registry));
   GW_TRY(made->allocate());
   return made;
 }
 
-Status ShardedParameters::open_exchange(Communicator& communicator, const Registry& registry) {
+Status ShardedParameters::open_exchange(const Registry& registry) {
   AggregatorOptions gather = options_.parallel.aggregator;
   gather.lean = options_.stage >= 2;
   gather.compressor = options_.parameters;
   if (options_.stage == 3) {
-    GW_ASSIGN(layers_, LayerGather::create(communicator, registry, gather, memory_,
+    GW_ASSIGN(layers_, LayerGather::create(communicator_, registry, gather, memory_,
                                            [this](int index) { return to_whole(index); }));
     return {};
   }
   gather.form = AggregateForm::kAllGather;
   gather.traffic = TrafficClass::kParameters;
-  auto gathering = Aggregator::create(communicator, registry, gather);
+  auto gathering = Aggregator::create(communicator_, registry, gather);
   if (!gathering.has_value()) return gathering.error().with_context("sharded parameters");
   gather_ = std::move(gathering).value();
   for (const NamedTensor& named : memory_.parameters.named()) {
@@ -50,129 +51,216 @@ Status ShardedParameters::open_exchange(Communicator& communicator, const Regist
 }
 
 Status ShardedParameters::allocate() {
-  const MemoryPlaces& places = memory_.places;
-  const bool away = options_.offload != Offload::kNone;
   const MemoryArena& where = shard_arena();
   GW_ASSIGN(sums_, TensorSums::create(memory_.table, memory_.share));
   const auto over_shards = [this](std::span<double> sums) { return sum_over_ranks(sums); };
   GW_ASSIGN(optimizer_, make_optimizer(options_.optimizer, layout_.slices(), over_shards, where));
-  GW_ASSIGN(there_, make_step_kernels(device().stream()));
-  if (there_ != nullptr) {
-    GW_ASSIGN(square_, ReadBack::create(device(), sizeof(double)));
+  const auto elems = static_cast<std::size_t>(layout_.elems());
+  if (!in_place()) {
+    // Of these parameters there are no others.
+    const bool alone = layers_ != nullptr && !away() && !narrow();
+    GW_ASSIGN(shard_, where.allocate(alone ? MemoryClass::kParameters : MemoryClass::kMaster,
+                                     elems * sizeof(float)));
   }
-  const bool alone = layers_ != nullptr && !away;  // of these parameters there are no others
-  GW_ASSIGN(shard_, where.allocate(alone ? MemoryClass::kParameters : MemoryClass::kMaster,
-                                   static_cast<std::size_t>(layout_.elems()) * sizeof(float)));
-  if (away) {
-    GW_ASSIGN(offloaded_, ChunkedStep::create(places.host, MemoryClass::kOther, places.link,
-                                              options_.offload_chunk, layout_.elems()));
+  if (layers_ != nullptr && narrow()) {
+    GW_ASSIGN(rounded_, where.allocate(MemoryClass::kParameters, elems * sizeof(std::uint16_t)));
   }
+  const bool wide = memory_.gradients.tensors.front().tensor.dtype() == DType::kF32;
+  if (!away() && wide) return {};
+  // A device's two passes want tensors whole.
+  const bool whole =
+      optimizer_->two_passes() && device().device().space == MemorySpace::kCuda && !away();
+  GW_ASSIGN(chunked_,
+            ChunkedStep::create(where, away() ? MemoryClass::kOther : MemoryClass::kWorkspace,
+                                away() ? memory_.places.link : nullptr,
+                                whole ? layout_.elems() : options_.offload_chunk, layout_.elems()));
   return {};
 }
 
+// The own part of a tensor: of the master, of the trainer's whole parameters, of the second shard.
+TensorView ShardedParameters::master(int index) const {
+  return in_place() ? in_whole(index) : layout_.in_shard(shard_, DType::kF32, index);
+}
+TensorView ShardedParameters::in_whole(int index) const {
+  return layout_.in_tensor(memory_.parameters.view(index), index);
+}
+TensorView ShardedParameters::rounded(int index) const {
+  return layout_.in_shard(rounded_, memory_.parameters.dtype(), index);
+}
+
 Status ShardedParameters::start() {
-  for (int index = 0; index < layout_.tensors(); ++index) {
-    if (!loaded_) {
-      GW_TRY(copy_between(layout_.in_whole(memory_.parameters.all(), index), device(),
-                          layout_.in_shard(shard(), index), shard_arena()));
-    }
-    if (layers_ != nullptr) memory_.parameters.drop(index);
+  GW_TRY(take_master());
+  for (int index = 0; layers_ != nullptr && index < layout_.tensors(); ++index) {
+    if (narrow()) GW_TRY(round(index, rounded(index)));
+    memory_.parameters.drop(index);
   }
   return wait_for(device().stream());
 }
 
-// The own part of a tensor goes where it travels from.
-Status ShardedParameters::to_whole(int index) {
-  const std::span<const float> own = layout_.in_shard(shard(), index);
-  if (offloaded_) memory_.places.link->bytes_in += static_cast<std::int64_t>(own.size_bytes());
-  return copy_between(own, shard_arena(), layout_.in_whole(memory_.parameters.all(), index),
-                      device());
+Status ShardedParameters::take_master() {
+  for (int index = 0; !loaded_ && !in_place() && index < layout_.tensors(); ++index) {
+    if (narrow()) {
+      GW_TRY(take_first(index));
+    } else {
+      GW_TRY(copy_between(floats_of(in_whole(index)), device(), floats_of(master(index)),
+                          shard_arena()));
+    }
+  }
+  return {};
 }
 
-Status ShardedParameters::step_shard(double lr) {
-  if (!offloaded_) return optimizer_->step(shard(), gradients_, lr);
-  return offloaded_->run(*optimizer_, shard(), ChunkedStep::from(gradients_, device()), lr,
+// What all start from, or, where the trainer holds something else, that.
+Status ShardedParameters::take_first(int index) {
+  const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
+  std::vector<float> first(
+      static_cast<std::size_t>(memory_.table[static_cast<std::size_t>(index)].shape.elems()));
+  memory_.first_values(index, first);
+  const std::span<float> own = std::span(first).subspan(static_cast<std::size_t>(slice.begin),
+                                                        static_cast<std::size_t>(slice.elems));
+  GW_ASSIGN(const HostCopy held, HostCopy::of(in_whole(index)));
+  std::vector<std::uint16_t> there(own.size());
+  std::memcpy(there.data(), held.bytes().data(), held.bytes().size());
+  std::vector<std::uint16_t> here(own.size());
+  std::vector<float> wide(own.size());
+  const Precision precision = precision_of(memory_.parameters.dtype());
+  store(precision, own, here);
+  gradwire::load(precision, there, wide);
+  for (std::size_t i = 0; i < own.size(); ++i) own[i] = here[i] == there[i] ? own[i] : wide[i];
+  return write_from_host(std::as_bytes(own), master(index));
+}
+
+// The own part of a tensor of the master is rounded to where passes, or gathers, read it.
+Status ShardedParameters::round(int index, const TensorView& to) {
+  const Precision precision = precision_of(to.dtype());
+  const TensorView from = master(index);
+  const bool leaves = away() && layers_ == nullptr;
+  if (leaves) memory_.places.link->bytes_in += static_cast<std::int64_t>(to.bytes().size());
+  if (from.device() == to.device()) {
+    return store(precision, floats_of(from), halves_of(to), shard_arena().stream());
+  }
+  std::vector<std::uint16_t> going(static_cast<std::size_t>(from.elems()));
+  store(precision, floats_of(from), going);
+  return write_from_host(std::as_bytes(std::span(going)), to);
+}
+
+// It goes where it travels from.
+Status ShardedParameters::to_whole(int index) {
+  const TensorView to = in_whole(index);
+  if (narrow() && layers_ == nullptr) return round(index, to);
+  const TensorView from = narrow() ? rounded(index) : master(index);
+  if (away()) memory_.places.link->bytes_in += static_cast<std::int64_t>(from.bytes().size());
+  return copy_bytes(from.bytes(), from.device(), to.bytes(), to.device(), device().stream());
+}
+
+// visit(index, own part of the master, its place among all) for all tensors.
+template <typename Visit>
+Status ShardedParameters::over_tensors(Visit visit) const {
+  for (int index = 0; index < layout_.tensors(); ++index) {
+    const std::int64_t first = layout_.slices()[static_cast<std::size_t>(index)].offset;
+    GW_TRY(visit(index, floats_of(master(index)), first));
+  }
+  return {};
+}
+
+Status ShardedParameters::step_master(double lr) {
+  if (chunked_) {
+    const auto read = [this](std::size_t first, std::span<float> part) {
+      return away() ? gradients_.read_to_host(first, part) : gradients_.read(first, part);
+    };
+    const TensorView all = shard_.tensor(Shape::vector(layout_.elems()), DType::kF32);
+    return chunked_->run(*optimizer_, floats_of(all), {read, gradients_.width()}, lr,
                          [](std::size_t, std::span<const float>) { return Status(); });
+  }
+  GW_TRY(optimizer_->begin_step(lr));
+  GW_TRY(over_tensors([this](int index, std::span<float> x, std::int64_t first) {
+    return optimizer_->step_part(x, gradients_.values(index), first);
+  }));
+  if (!optimizer_->two_passes()) return {};
+  GW_TRY(optimizer_->end_pass());
+  return over_tensors([this](int, std::span<float> x, std::int64_t first) {
+    return optimizer_->end_part(x, first);
+  });
 }
 
 Status ShardedParameters::step(double learning_rate) {
-  GW_TRY(step_shard(learning_rate));
-  if (layers_ != nullptr) return {};
+  GW_TRY(step_master(learning_rate));
   for (int index = layout_.tensors(); index-- > 0;) {
-    GW_TRY(to_whole(index));
+    if (layers_ != nullptr) {
+      if (narrow()) GW_TRY(round(index, rounded(index)));
+      continue;
+    }
+    if (!in_place()) GW_TRY(to_whole(index));
     GW_TRY(gather_->ready(index, device().stream()));
   }
-  return gather_->finish(device().stream());
+  return layers_ != nullptr ? Status() : gather_->finish(device().stream());
 }
 
 Result<double> ShardedParameters::clip(double most) {
-  if (there_ != nullptr) return clip_there(most);
-  const double own = norm(gradients_);
-  GW_ASSIGN(const double square, square_over_ranks(own * own));
+  GW_ASSIGN(const std::vector<double> squares, gradients_.squares());
+  const Scope scope = sums_.alone() ? Scope::kData : Scope::kWorld;
+  GW_ASSIGN(const double square, sums_.total(squares, consensus_, scope));
   const double all = std::sqrt(square);
-  clip_to(gradients_, all, most);
+  GW_TRY(gradients_.shorten(all, most));
   return all;
-}
-
-// The square of the norm of all of the gradient, of whose part here it is `own`.
-Result<double> ShardedParameters::square_over_ranks(double own) {
-  if (sums_.alone()) {
-    GW_TRY(consensus_.sum(std::span(&own, 1), Scope::kData));
-    return own;
-  }
-  if (there_ != nullptr) {
-    return Status(Code::kUnsupported, "clipping of shards of a part of a model on a CUDA device");
-  }
-  std::vector<double> squares;
-  for (int index = 0; index < layout_.tensors(); ++index) {
-    squares.push_back(sum_of_squares(layout_.in_shard(gradients_, index)));
-  }
-  return sums_.total(squares, consensus_, Scope::kWorld);
-}
-
-Result<double> ShardedParameters::clip_there(double most) {
-  const std::span<double> square = square_.there<double>();
-  GW_TRY(there_->sum_of_squares(gradients_, square));
-  GW_ASSIGN(const std::span<const double> own, square_.read<double>());
-  GW_ASSIGN(const double all, square_over_ranks(own[0]));
-  GW_TRY(square_.write(std::span<const double>(&all, 1)));
-  GW_TRY(there_->clip(square, most, gradients_));
-  return std::sqrt(all);
 }
 
 Status ShardedParameters::gather() { return layers_ == nullptr ? Status() : layers_->gather_all(); }
 
+Status ShardedParameters::gather_master(std::span<float> whole) {
+  for (int index = 0; index < layout_.tensors(); ++index) {
+    const ParameterInfo& info = memory_.table[static_cast<std::size_t>(index)];
+    const TensorView all = view_of(whole.subspan(static_cast<std::size_t>(info.offset),
+                                                 static_cast<std::size_t>(info.shape.elems())));
+    GW_ASSIGN(const HostCopy own, HostCopy::of(master(index)));
+    const ConstTensorView own_view(own.bytes().data(), master(index).shape(), DType::kF32);
+    std::vector<std::int64_t> counts;
+    for (int rank = 0; rank < communicator_.size(); ++rank) {
+      counts.push_back(piece(info.shape.elems(), communicator_.size(), rank).size());
+    }
+    GW_ASSIGN(Work work, communicator_.all_gather_v(own_view, all, counts));
+    GW_TRY(work.wait().with_context("parameter '" + info.name + "'"));
+  }
+  return {};
+}
+
 Result<std::optional<std::vector<TensorPart>>> ShardedParameters::own_parameters() {
   std::optional<std::vector<TensorPart>> parts;
-  if (layers_ == nullptr) return parts;
-  std::span<float> own = shard();
-  Device lies = shard_.device();
-  if (options_.parameters != "none") {
-    GW_ASSIGN(travelled_, device().allocate(MemoryClass::kOther, own.size_bytes()));
-    own = shard_floats(travelled_);
-    lies = travelled_.device();
-    GW_TRY(layers_->visit([&](int index) {
-      return device().copy(layout_.in_whole(memory_.parameters.all(), index),
-                           layout_.in_shard(own, index));
-    }));
-  }
+  if (layers_ == nullptr && !narrow()) return parts;
+  const bool travels = options_.parameters != "none";
+  if (travels) GW_TRY(copy_travelled());
   parts.emplace();
   for (int index = 0; index < layout_.tensors(); ++index) {
     const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
     if (slice.elems == 0) continue;
+    const TensorView own =
+        travels ? layout_.in_shard(travelled_, DType::kF32, index) : master(index);
     parts->push_back({slice.name, box_of(memory_.table[static_cast<std::size_t>(index)]),
-                      slice.begin,
-                      ConstTensorView(shard_view(layout_.in_shard(own, index), lies))});
+                      slice.begin, ConstTensorView(own)});
   }
   return parts;
+}
+
+// What passes see of the own parts, in fp32.
+Status ShardedParameters::copy_travelled() {
+  GW_ASSIGN(travelled_,
+            device().allocate(MemoryClass::kOther,
+                              static_cast<std::size_t>(layout_.elems()) * sizeof(float)));
+  const auto copy = [this](int index) {
+    const TensorView from = in_whole(index);
+    const TensorView to = layout_.in_shard(travelled_, DType::kF32, index);
+    if (narrow()) return cast(from, to, device().stream());
+    return copy_bytes(from.bytes(), from.device(), to.bytes(), to.device(), device().stream());
+  };
+  if (layers_ != nullptr) return layers_->visit(copy);
+  for (int index = 0; index < layout_.tensors(); ++index) GW_TRY(copy(index));
+  return {};
 }
 
 std::vector<NamedTensor> ShardedParameters::own_slices() {
   std::vector<NamedTensor> all;
   for (int index = 0; index < layout_.tensors(); ++index) {
     const TensorSlice& slice = layout_.slices()[static_cast<std::size_t>(index)];
-    all.push_back(
-        {slice.name + ".shard", shard_view(layout_.in_shard(shard(), index), shard_.device())});
+    all.push_back({slice.name + ".shard", master(index)});
   }
   for (NamedTensor& named : optimizer_->state()) all.push_back(std::move(named));
   return all;

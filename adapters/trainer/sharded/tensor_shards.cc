@@ -1,13 +1,6 @@
 #include "adapters/trainer/sharded/tensor_shards.h"
 
 namespace gradwire {
-namespace {
-
-std::span<float> part(std::span<float> all, std::int64_t begin, std::int64_t elems) {
-  return all.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(elems));
-}
-
-}  // namespace
 
 TensorShards::TensorShards(const ParameterTable& table, int rank, int ranks) {
   for (const TensorSlice& whole : whole_slices(table)) {
@@ -18,23 +11,18 @@ TensorShards::TensorShards(const ParameterTable& table, int rank, int ranks) {
     slice.offset = elems_;
     elems_ += slice.elems;
     slices_.push_back(slice);
-    tensors_.push_back({whole.offset, whole.offset + whole.elems});
   }
 }
 
-std::span<float> TensorShards::in_whole(std::span<float> whole, int index) const {
+TensorView TensorShards::in_tensor(const TensorView& tensor, int index) const {
   const TensorSlice& slice = slices_[static_cast<std::size_t>(index)];
-  return part(tensor(whole, index), slice.begin, slice.elems);
+  return tensor.slice(slice.begin, slice.elems);
 }
 
-std::span<float> TensorShards::in_shard(std::span<float> shard, int index) const {
-  const TensorSlice& slice = slices_[static_cast<std::size_t>(index)];
-  return part(shard, slice.offset, slice.elems);
-}
-
-std::span<float> TensorShards::tensor(std::span<float> whole, int index) const {
-  const Range& range = tensors_[static_cast<std::size_t>(index)];
-  return part(whole, range.begin, range.size());
+TensorView TensorShards::in_shard(const Buffer& shard, DType dtype, int index) const {
+  return shard.tensor(Shape::vector(elems_), dtype)
+      .slice(slices_[static_cast<std::size_t>(index)].offset,
+             slices_[static_cast<std::size_t>(index)].elems);
 }
 
 }  // namespace gradwire

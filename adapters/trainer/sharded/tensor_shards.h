@@ -14,13 +14,13 @@
 
 namespace gradwire {
 
-// Memory of a shard, and elements of it as a tensor where they lie.
-inline std::span<float> shard_floats(Buffer& buffer) {
-  return {reinterpret_cast<float*>(buffer.bytes().data()), buffer.bytes().size() / sizeof(float)};
+// Elements of f32, or of 16 bits, that a tensor has.
+inline std::span<float> floats_of(const TensorView& tensor) {
+  return {reinterpret_cast<float*>(tensor.data()), static_cast<std::size_t>(tensor.elems())};
 }
-inline TensorView shard_view(std::span<float> of_shard, Device device) {
-  return {reinterpret_cast<std::byte*>(of_shard.data()),
-          Shape::vector(static_cast<std::int64_t>(of_shard.size())), DType::kF32, device};
+inline std::span<std::uint16_t> halves_of(const TensorView& tensor) {
+  return {reinterpret_cast<std::uint16_t*>(tensor.data()),
+          static_cast<std::size_t>(tensor.elems())};
 }
 
 // Rank r owns piece(n, ranks, r) of every tensor of n elements, as the aggregator's sharded forms
@@ -35,15 +35,12 @@ class TensorShards {
   std::int64_t elems() const { return elems_; }
   int tensors() const { return static_cast<int>(slices_.size()); }
 
-  // The own part of tensor `index` in memory of the whole model, and in that of the shard.
-  std::span<float> in_whole(std::span<float> whole, int index) const;
-  std::span<float> in_shard(std::span<float> shard, int index) const;
-  // Tensor `index` in memory of the whole model.
-  std::span<float> tensor(std::span<float> whole, int index) const;
+  // The own part of tensor `index`, of the tensor and of a shard's memory, as vectors.
+  TensorView in_tensor(const TensorView& tensor, int index) const;
+  TensorView in_shard(const Buffer& shard, DType dtype, int index) const;
 
  private:
   SliceTable slices_;
-  std::vector<Range> tensors_;  // in the whole
   std::int64_t elems_ = 0;
 };
 

@@ -106,6 +106,7 @@ inline Status train_rank(Communicator& world, const SmallProblem& problem, const
   options.rank = world.rank();
   options.ranks = world.size();
   options.steps = kSteps;
+  options.offload_chunk = 777;
   options.lr = 0.02;
   options.seed = 3;
   options.optimizer.name = job.optimizer;
@@ -150,6 +151,12 @@ inline Status train_rank(Communicator& world, const SmallProblem& problem, const
   GW_TRY(strategy->keeper().gather());
   GW_TRY(strategy->check_replicas("at the end"));
   outcome.parameters = contents(trainer.parameters());
+  if (trainer.parameters().front().tensor.dtype() != DType::kF32) {
+    const ParameterTable table = trainer.memory().table;
+    std::vector<float> whole(static_cast<std::size_t>(parameter_elems(table)));
+    GW_TRY(strategy->keeper().gather_master(whole));
+    outcome.parameters = contents(named_tensors(table, whole));
+  }
   outcome.buffers = contents(trainer.buffers());
   return {};
 }

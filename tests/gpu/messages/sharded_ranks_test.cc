@@ -100,6 +100,7 @@ TEST(ShardsThere, HoldWhatWasPlanned) {
                                          .stage = stage,
                                          .rank = rank,
                                          .ranks = job.ranks,
+                                         .offload_chunk = 777,
                                          .space = MemorySpace::kCuda};
         const auto planned = run_memory(problem.model, question);
         ASSERT_TRUE(planned.has_value()) << planned.error().message();
