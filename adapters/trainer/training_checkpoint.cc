@@ -15,6 +15,7 @@
 #include "base/mesh.h"
 #include "base/text.h"
 #include "device/host_copy.h"
+#include "trainer/precision.h"
 
 namespace gradwire {
 namespace {
@@ -219,24 +220,19 @@ Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<s
   const std::vector<NamedTensor> own = strategy_.state();
   const ParameterTable table = trainer_.memory().table;
   std::vector<LoadedState> states;
+  std::vector<std::string> begun;
   std::vector<std::vector<NamedTensor>> by_old_rank(static_cast<std::size_t>(old_ranks));
   for (int rank = 0; rank < old_ranks; ++rank) {
     if (own_alone && rank != place().dp) continue;
     GW_ASSIGN(LoadedState state, load_old_state(reader, own, table, rank, used));
-    if (old_ranks == mesh().dp) {
-      notices_ = restart_notices(restarted_among(state.begun),
-                                 "they were divided otherwise when the checkpoint was written");
-    } else {
-      GW_ASSIGN(const RestartedState restarted, restart_state(own, state));
-      notices_ = restart_notices(restarted, format("%d replica(s) wrote the checkpoint and %d "
-                                                   "continue",
-                                                   old_ranks, mesh().dp));
-    }
+    begun.insert(begun.end(), state.begun.begin(), state.begun.end());
     by_old_rank[static_cast<std::size_t>(rank)] = state.tensors;
     // As many ranks as there were take from others only what all have alike.
     if (own_alone) std::fill(by_old_rank.begin(), by_old_rank.end(), state.tensors);
     states.push_back(std::move(state));
   }
+  std::ranges::copy(factors_of_new_ranges(own, by_old_rank), std::back_inserter(begun));
+  notices_ = restart_notices(restarted_among(begun));
   return strategy_.load_state(by_old_rank);
 }
 
@@ -266,13 +262,27 @@ Status TrainingCheckpoint::restore_trainer(CheckpointReader& reader, std::set<st
   return {};
 }
 
+namespace {
+
+// Parameters are saved in fp32; those that the trainer holds in 16 bits are rounded.
+Status read_rounded(CheckpointReader& reader, const std::string& name, const TensorView& to) {
+  const Precision precision = precision_of(to.dtype());
+  if (precision == Precision::kF32) return reader.read(name, to);
+  std::vector<float> wide(static_cast<std::size_t>(to.elems()));
+  const TensorView values(reinterpret_cast<std::byte*>(wide.data()), to.shape(), DType::kF32);
+  GW_TRY(reader.read(name, values));
+  return write_from_host(std::as_bytes(store_in_place(precision, wide)), to);
+}
+
+}  // namespace
+
 Status TrainingCheckpoint::restore(CheckpointReader& reader) {
   GW_TRY(check_same_settings(reader.manifest(), options_).with_context(reader.path()));
   std::set<std::string> used;
   const auto read = [&](std::string_view prefix, const NamedTensor& own) {
     const std::string name = std::string(prefix) + own.name;
     used.insert(name);
-    return own.tensor.elems() == 0 ? Status() : reader.read(name, own.tensor);
+    return own.tensor.elems() == 0 ? Status() : read_rounded(reader, name, own.tensor);
   };
   // Owners of shards hold what their optimizers step beside what passes see of it; who steps the
   // whole model goes on from the former.

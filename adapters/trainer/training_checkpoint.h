@@ -82,9 +82,10 @@ class TrainingCheckpoint {
   // As Checkpoints::settle().
   Status settle() { return checkpoints_.settle(); }
   // Before the first step: from the last complete one; nullopt where there is none. As many ranks
-  // as wrote it: bit for bit. Else residuals keep their average over ranks, what
-  // restarted_state.h names starts anew, and where there are more or fewer workers than there were,
-  // each has the average of the old ones' momenta.
+  // as wrote it: bit for bit. Else residuals and shifts keep their average over ranks, factors
+  // stay, and where there are more or fewer workers than there were, each has the average of the
+  // old ones' momenta. What fits boxes or ranges that nobody holds any more starts anew
+  // (restarted_state.h).
   // kInvalidArgument names the setting or tensor that differs from this run's, and kCorruptPayload
   // what is damaged; the run cannot go on then.
   Result<std::optional<ResumedFrom>> resume();

@@ -136,25 +136,6 @@ TEST(OtherMeshes, StoredResidualsGoOnByTheirValues) {
   }
 }
 
-// Between nodes an owner has a range of a parameter, which is another on other ranks: its factors
-// have another shape.
-TEST(OtherMeshes, FactorsBetweenNodesStartAnewOnOtherRanges) {
-  const std::string spec = std::string(kPowersgd) + ",dense_1d=false,intra_node=none";
-  Training training = on(4, spec);
-  training.node_of = {0, 0, 1, 1};
-  const TemporaryFolder first;
-  const Outcome whole = run(training, {.save_to = first.path()});
-  ASSERT_TRUE(all_ok(whole));
-  training = on(6, spec);
-  training.node_of = {0, 0, 0, 1, 1, 1};
-  const TemporaryFolder second;
-  const Outcome resumed =
-      run(training, {.resume_from = first.path(), .save_to = second.path(), .save_after = 0});
-  ASSERT_TRUE(all_ok(resumed));
-  EXPECT_THAT(resumed.notices, ::testing::ElementsAre(::testing::HasSubstr("low-rank factors")));
-  EXPECT_NEAR(resumed.last_loss, whole.last_loss, 0.05 * whole.last_loss);
-}
-
 // The tensors of a checkpoint that end with one of `tails`, by name.
 std::map<std::string, std::vector<float>> kept_in(const std::string& folder,
                                                   const std::vector<std::string>& tails) {
@@ -175,66 +156,125 @@ std::map<std::string, std::vector<float>> kept_in(const std::string& folder,
   return kept;
 }
 
-// What fits the replicas that made it starts anew on others, and that is said; moving averages and
-// residuals do not.
-TEST(OtherMeshes, FactorsAndShiftsStartAnew) {
+using Kept = std::map<std::string, std::vector<float>>;
+
+std::string of_replica(int replica, const std::string& name) {
+  return "dp-" + std::to_string(replica) + name.substr(name.find('/'));
+}
+
+// What the replicas have behind one name, one after another.
+std::vector<float> joined(const Kept& kept, int replicas, const std::string& name) {
+  std::vector<float> all;
+  for (int replica = 0; replica < replicas; ++replica) {
+    const std::vector<float>& values = kept.at(of_replica(replica, name));
+    all.insert(all.end(), values.begin(), values.end());
+  }
+  return all;
+}
+
+std::vector<float> average(const Kept& kept, int replicas, const std::string& name) {
+  std::vector<double> sum(kept.at(name).size());
+  for (int replica = 0; replica < replicas; ++replica) {
+    const std::vector<float>& values = kept.at(of_replica(replica, name));
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(values[i]);
+  }
+  std::vector<float> mean;
+  for (const double value : sum) mean.push_back(static_cast<float>(value / replicas));
+  return mean;
+}
+
+// What four replicas kept, as `replicas` have it: shifts and moving averages as their average,
+// owners' averages joined and cut, factors and what all take for the average alike.
+void expect_carried(const Kept& old, const Kept& now, int replicas) {
+  EXPECT_EQ(now.size() * 4, old.size() * static_cast<std::size_t>(replicas));
+  for (const auto& [name, values] : now) {
+    SCOPED_TRACE(name);
+    const std::string first = of_replica(0, name);
+    if (name.ends_with(".ef21.average")) {
+      EXPECT_EQ(joined(now, replicas, name), joined(old, 4, name));
+    } else if (name.ends_with(".ef21.h") || name.ends_with(".ef21.v")) {
+      EXPECT_EQ(values, average(old, 4, first));
+    } else {
+      for (int replica = 0; replica < 4; ++replica) {
+        EXPECT_EQ(values, old.at(of_replica(replica, name)));
+      }
+    }
+    EXPECT_TRUE(std::ranges::any_of(old.at(first), [](float value) { return value != 0; }));
+  }
+}
+
+// A tensor that every replica has whole, as before, keeps its factors and shifts on any number of
+// them, and nothing is said.
+TEST(OtherMeshes, FactorsAndShiftsGoOn) {
   struct Case {
     std::string spec;
     std::vector<std::string> tails;
-    const char* said;
+    std::size_t entries;  // of a replica
   };
   const std::vector<Case> all{
-      {kPowersgd, {".coder.q"}, "low-rank factors of 2 tensor(s)"},
-      {"acpsgd:rank=2,ef=ef14,min_elems=0", {".coder.q", ".coder.p"}, "low-rank factors of 2"},
-      {"topk:ratio=0.2,ef=ef21,min_elems=0,dense_1d=false",
-       {".ef21.h", ".ef21.mean"},
-       "shifts of EF21 of 4 tensor(s)"},
+      {kPowersgd, {".coder.q"}, 2},
+      {"acpsgd:rank=2,ef=ef14,min_elems=0", {".coder.q", ".coder.p"}, 4},
+      {"topk:ratio=0.2,ef=ef21,min_elems=0,dense_1d=false", {".ef21.h", ".ef21.mean"}, 8},
+      {"topk:ratio=0.2,ef=ef21_sgdm,min_elems=0,dense_1d=false",
+       {".ef21.h", ".ef21.mean", ".ef21.v"},
+       12},
       {"qsgd:bits=4,ef=ef21,combine=sra,min_elems=0,dense_1d=false",
        {".ef21.h", ".ef21.mean", ".ef21.average"},
-       "shifts of EF21 of 4 tensor(s)"}};
-  for (const auto& [spec, tails, said] : all) {
+       12}};
+  for (const auto& [spec, tails, entries] : all) {
     SCOPED_TRACE(spec);
     const TemporaryFolder first;
     const Outcome whole = run(on(4, spec), {.save_to = first.path()});
     ASSERT_TRUE(all_ok(whole));
-    for (const int replicas : {1, 3}) {
+    const Kept old = kept_in(first.path(), tails);
+    ASSERT_EQ(old.size(), 4 * entries);
+    for (const int replicas : {1, 3, 6}) {
+      SCOPED_TRACE(replicas);
       const TemporaryFolder second;
-      const TemporaryFolder begun;
       const Outcome resumed =
           run(on(replicas, spec),
               {.resume_from = first.path(), .save_to = second.path(), .save_after = 0});
       ASSERT_TRUE(all_ok(resumed));
-      EXPECT_THAT(resumed.notices, ::testing::ElementsAre(::testing::HasSubstr(said)));
-      ASSERT_TRUE(all_ok(run(on(replicas, spec), {.save_to = begun.path(), .save_after = 0})));
-      const auto fresh = kept_in(begun.path(), tails);
-      EXPECT_EQ(kept_in(second.path(), tails), fresh);
-      ASSERT_FALSE(fresh.empty());
-      // Not what the old replicas had.
-      const auto old = kept_in(first.path(), tails);
-      for (const auto& [name, values] : fresh) EXPECT_NE(old.at(name), values) << name;
-      EXPECT_LT(resumed.last_loss, 1.2 * whole.last_loss);
+      EXPECT_TRUE(resumed.notices.empty());
+      expect_carried(old, kept_in(second.path(), tails), replicas);
+      EXPECT_NEAR(resumed.last_loss, whole.last_loss, 0.05 * whole.last_loss);
     }
-    EXPECT_TRUE(run(on(4, spec), {.resume_from = first.path()}).notices.empty());
   }
 }
 
-TEST(OtherMeshes, MovingAveragesGoOnWhereShiftsStartAnew) {
-  const std::string spec = "topk:ratio=0.2,ef=ef21_sgdm,min_elems=0,dense_1d=false";
+// Between nodes a factored parameter has one owner in each of them.
+Training between_nodes(const std::vector<int>& node_of) {
+  Training training = on(static_cast<int>(node_of.size()),
+                         std::string(kPowersgd) + ",dense_1d=false,intra_node=none");
+  training.node_of = node_of;
+  return training;
+}
+
+TEST(OtherMeshes, FactorsBetweenNodesGoToTheirOwners) {
   const TemporaryFolder first;
-  const TemporaryFolder second;
-  ASSERT_TRUE(all_ok(run(on(2, spec), {.save_to = first.path()})));
-  ASSERT_TRUE(all_ok(
-      run(on(1, spec), {.resume_from = first.path(), .save_to = second.path(), .save_after = 0})));
-  const auto old = kept_in(first.path(), {".ef21.v"});
-  const auto now = kept_in(second.path(), {".ef21.v"});
-  ASSERT_EQ(now.size(), 4U);
-  for (const auto& [name, values] : now) {
-    const std::vector<float>& one = old.at(name);
-    const std::vector<float>& other = old.at("dp-1" + name.substr(name.find('/')));
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const double mean = (static_cast<double>(one[i]) + static_cast<double>(other[i])) / 2;
-      ASSERT_EQ(values[i], static_cast<float>(mean)) << name << " " << i;
+  const Outcome whole = run(between_nodes({0, 0, 1, 1}), {.save_to = first.path()});
+  ASSERT_TRUE(all_ok(whole));
+  const Kept old = kept_in(first.path(), {".outer.coder.q"});
+  ASSERT_FALSE(old.empty());
+  for (const std::vector<int>& node_of :
+       {std::vector<int>{0, 0, 1, 2, 1, 2}, {0, 0, 0, 1, 1, 1}, {0, 1, 2}}) {
+    SCOPED_TRACE(::testing::PrintToString(node_of));
+    const TemporaryFolder second;
+    const Outcome resumed =
+        run(between_nodes(node_of),
+            {.resume_from = first.path(), .save_to = second.path(), .save_after = 0});
+    ASSERT_TRUE(all_ok(resumed));
+    EXPECT_TRUE(resumed.notices.empty());
+    const Kept now = kept_in(second.path(), {".outer.coder.q"});
+    // As many parameters, with an owner in each node.
+    const int nodes = *std::ranges::max_element(node_of) + 1;
+    EXPECT_EQ(now.size() * 2, old.size() * static_cast<std::size_t>(nodes));
+    for (const auto& [name, values] : now) {
+      int owner = 0;
+      while (owner < 3 && !old.contains(of_replica(owner, name))) ++owner;
+      EXPECT_EQ(values, old.at(of_replica(owner, name))) << name;
     }
+    EXPECT_NEAR(resumed.last_loss, whole.last_loss, 0.05 * whole.last_loss);
   }
 }
 

@@ -1,10 +1,10 @@
-// State of compression that starts anew on other replicas: which entries, and what is said of them.
+// State of compression that starts anew: which entries, and what is said of them.
 #include "adapters/trainer/restarted_state.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <map>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,59 +17,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-using State = std::map<std::string, std::vector<float>>;
-
-std::vector<NamedTensor> views(State& state) {
-  std::vector<NamedTensor> all;
-  for (auto& [name, values] : state) all.push_back({name, view_of(std::span<float>(values))});
-  return all;
-}
-
-LoadedState loaded(State& state) {
-  LoadedState old;
-  old.tensors = views(state);
-  return old;
-}
-
-TEST(RestartedState, FactorsAreThoseOfARunThatBeginsAndShiftsAreZero) {
-  State own{{"w.coder.q", {1, 2}},    {"w.coder.p", {3}},         {"w.error", {0, 0}},
-            {"reduce/v.ef21.h", {0}}, {"reduce/v.ef21.v", {0}},   {"reduce/v.ef21.mean", {0}},
-            {"reduce/u.ef21.h", {0}}, {"gather/v.ef21.mean", {9}}};
-  State old{{"w.coder.q", {7, 8}},      {"w.coder.p", {9}},
-            {"w.error", {5, 6}},        {"reduce/v.ef21.h", {4}},
-            {"reduce/v.ef21.v", {3}},   {"reduce/v.ef21.mean", {2}},
-            {"reduce/u.ef21.h", {1}},   {"reduce/v.ef21.average", {6, 7}},
-            {"gather/v.ef21.mean", {8}}};
-  LoadedState state = loaded(old);
-  const auto restarted = restart_state(views(own), state);
-  ASSERT_TRUE(restarted.has_value());
-  EXPECT_EQ(restarted.value().factors, 1);
-  EXPECT_EQ(restarted.value().shifts, 2);
-  const State wanted{{"w.coder.q", {1, 2}},      {"w.coder.p", {3}},
-                     {"w.error", {5, 6}},        {"reduce/v.ef21.h", {0}},
-                     {"reduce/v.ef21.v", {3}},   {"reduce/v.ef21.mean", {0}},
-                     {"reduce/u.ef21.h", {0}},   {"reduce/v.ef21.average", {0, 0}},
-                     {"gather/v.ef21.mean", {8}}};
-  EXPECT_EQ(old, wanted);
-}
-
-// Between nodes owners are others now: their factors are the business of who has some.
-TEST(RestartedState, FactorsThatAreNotHereAreLeftAlone) {
-  State own{{"w.error", {0, 0}}};
-  State old{{"w.outer.coder.q", {7, 8}}};
-  LoadedState state = loaded(old);
-  EXPECT_TRUE(restart_state(views(own), state).has_value());
-  EXPECT_THAT(old["w.outer.coder.q"], ElementsAre(7, 8));
-}
-
-TEST(RestartedState, FactorsOfAnotherShapeBecomeThoseThatAreHere) {
-  State own{{"w.outer.coder.q", {1, 2}}};
-  State old{{"w.outer.coder.q", {7}}};
-  LoadedState state = loaded(old);
-  ASSERT_TRUE(restart_state(views(own), state).has_value());
-  EXPECT_THAT(elements<float>(ConstTensorView(state.tensors[0].tensor)), ElementsAre(1, 2));
-}
-
 TEST(RestartedState, EntriesOfAParameterCountOnce) {
   const std::vector<std::string> names{"w.coder.q", "w.coder.p",         "v.coder.q",
                                        "w.error2",  "w.ef21.h",          "reduce/u.ef21.mean",
@@ -79,12 +26,43 @@ TEST(RestartedState, EntriesOfAParameterCountOnce) {
   EXPECT_EQ(restarted.shifts, 2);
 }
 
+// What a rank keeps of its range of a parameter between nodes: two of them, of which it is the
+// first.
+struct Between {
+  std::vector<std::int64_t> range;
+  std::vector<float> q{1, 2};
+  std::vector<float> h{3};
+  std::vector<NamedTensor> views(const std::string& parameter) {
+    return {{parameter + ".outer.coder.q", view_of(std::span<float>(q))},
+            {parameter + ".outer.ef21.h", view_of(std::span<float>(h))},
+            {parameter + ".outer.range", view_of(std::span<std::int64_t>(range))}};
+  }
+};
+
+TEST(RestartedState, FactorsOfARangeThatNobodyOwnedStartAnew) {
+  Between first{{0, 4, 2, 0}};
+  Between second{{4, 7, 2, 0}};
+  const std::vector<std::vector<NamedTensor>> old{first.views("w"), second.views("w"), {}};
+  Between same{{4, 7, 3, 1}};
+  EXPECT_THAT(factors_of_new_ranges(same.views("w"), old), IsEmpty());
+  for (const std::vector<std::int64_t>& range :
+       {std::vector<std::int64_t>{0, 7, 2, 0}, {4, 6, 2, 0}, {3, 7, 2, 0}}) {
+    Between other{range};
+    EXPECT_THAT(factors_of_new_ranges(other.views("w"), old), ElementsAre("w.outer.coder.q"));
+  }
+  EXPECT_THAT(factors_of_new_ranges(same.views("v"), old), ElementsAre("v.outer.coder.q"));
+  std::vector<float> q{1};
+  const std::vector<NamedTensor> level{{"w.coder.q", view_of(std::span<float>(q))}};
+  EXPECT_THAT(factors_of_new_ranges(level, old), IsEmpty());
+}
+
 TEST(RestartedState, NoticesSayWhatWhyAndWhatFollows) {
-  EXPECT_THAT(restart_notices({}, "four"), IsEmpty());
-  EXPECT_THAT(restart_notices({2, 0}, "four wrote it"),
-              ElementsAre(tells("low-rank factors of 2", "four wrote it", "residuals are kept")));
-  EXPECT_THAT(restart_notices({0, 5}, "four wrote it"),
-              ElementsAre(tells("EF21 of 5", "four wrote it", "first averages")));
+  EXPECT_THAT(restart_notices({}), IsEmpty());
+  EXPECT_THAT(
+      restart_notices({2, 0}),
+      ElementsAre(tells("low-rank factors of 2", "divided otherwise", "residuals are kept")));
+  EXPECT_THAT(restart_notices({0, 5}),
+              ElementsAre(tells("EF21 of 5", "divided otherwise", "first averages")));
 }
 
 }  // namespace

@@ -103,18 +103,17 @@ TEST_F(TrainResume, MethodsThatChooseOrFactorGoOnAtStageZero) {
   }
 }
 
-// On other replicas PowerSGD finds its factors again, which the run says once; on as many it does
-// not.
-TEST_F(TrainResume, StateThatStartsAnewIsSaid) {
+// On any number of replicas PowerSGD goes on with its factors: nothing starts anew.
+TEST_F(TrainResume, FactorsGoOnWithoutAWarning) {
   begin(0, kPowersgd);
   const auto said = [&](int ranks) {
     ::testing::internal::CaptureStderr();
     resumed({ranks}, kPowersgd);
     return ::testing::internal::GetCapturedStderr();
   };
-  EXPECT_THAT(said(3), ::testing::HasSubstr("low-rank factors of 2 tensor(s) start anew, since 4 "
-                                            "replica(s) wrote the checkpoint and 3 continue"));
-  EXPECT_THAT(said(4), ::testing::Not(::testing::HasSubstr("anew")));
+  for (const int ranks : {1, 3, 4}) {
+    EXPECT_THAT(said(ranks), ::testing::Not(::testing::HasSubstr("anew"))) << ranks;
+  }
 }
 
 }  // namespace
