@@ -100,47 +100,70 @@ TEST(Plan, StatesEqualTheAccountOfARun) {
   }
 }
 
-// Micro-batches that are added up first, and those that are reduced one by one: the plan's state
-// and workspace are the account's, but for tensors of one at a time.
-TEST(Plan, BothPoliciesOfAccumulationAreTheAccountsOfARun) {
+struct Account {
+  std::string precision;
+  int ranks = 1;
+  int accumulate = 1;
+  std::string policy;
+  std::string compressor;
+};
+
+// Of two linear layers of 64 by 64 and 64 outputs, at a stage: the plan's state and workspace are
+// the account's, but for tensors of one at a time.
+void expect_the_accounts_of_a_run(const Account& of, int stage, const nlohmann::json& row) {
+  SCOPED_TRACE(of.precision + ", " + std::to_string(of.ranks) + " ranks, " +
+               std::to_string(of.accumulate) + ", " + of.policy + ", " + of.compressor +
+               ", stage " + std::to_string(stage));
   const auto model = make_model<float>({"mlp", {64}}, {1, 8, 8}, 64);
   ASSERT_TRUE(model.has_value());
   const std::int64_t elems = parameter_elems(model.value().parameters());
+  RunMemoryQuestion question;
+  question.precision = parse_precision(of.precision).value();
+  question.stage = stage;
+  question.ranks = of.ranks;
+  // fp16 has a loss scale.
+  question.whole_gradients = question.precision == Precision::kF16 && of.compressor != "none";
+  const auto workspace = [&] {
+    const auto run = run_memory(model.value(), question);
+    return run.value().device[static_cast<std::size_t>(MemoryClass::kWorkspace)];
+  };
+  const std::int64_t alone = workspace();
+  question.accumulate = of.accumulate;
+  question.reduce_each = of.policy == "reduce-each";
+  const auto run = run_memory(model.value(), question);
+  ASSERT_TRUE(run.has_value());
+  EXPECT_DOUBLE_EQ(row["state_bytes_per_param"].get<double>() * static_cast<double>(elems),
+                   state_of(run.value()));
+  const std::int64_t more = workspace() - alone;
+  EXPECT_DOUBLE_EQ(row["workspace_bytes"].get<double>(),
+                   more == 4 * elems ? static_cast<double>(more) : 0);
+  EXPECT_TRUE(more == 4 * elems || more <= 4 * 64 * 64) << more;
+}
+
+// Micro-batches that are added up first, and those that are reduced one by one; and gradients that
+// are sent at once, or wait for one another.
+TEST(Plan, BothPoliciesOfAccumulationAreTheAccountsOfARun) {
+  std::vector<Account> all;
   for (const char* precision : {"fp32", "bf16", "fp16"}) {
-    for (const int accumulate : {1, 4}) {
-      for (const std::string policy : {"sum-then-reduce", "reduce-each"}) {
-        const Outcome found = plan({"--params", std::to_string(elems), "--precision", precision,
-                                    "--data", "4", "--accumulate", std::to_string(accumulate),
-                                    "--accumulate-policy", policy, "--memory"});
-        ASSERT_TRUE(found.error.ok()) << found.error.message();
-        ASSERT_EQ(found.rows.size(), 4U);
-        for (int stage = 0; stage < 4; ++stage) {
-          SCOPED_TRACE(std::string(precision) + ", " + std::to_string(accumulate) + ", " + policy +
-                       ", stage " + std::to_string(stage));
-          RunMemoryQuestion question;
-          question.precision = parse_precision(precision).value();
-          question.stage = stage;
-          question.ranks = 4;
-          const auto workspace = [&] {
-            const auto run = run_memory(model.value(), question);
-            return run.value().device[static_cast<std::size_t>(MemoryClass::kWorkspace)];
-          };
-          const std::int64_t alone = workspace();
-          question.accumulate = accumulate;
-          question.reduce_each = policy == "reduce-each";
-          const auto run = run_memory(model.value(), question);
-          ASSERT_TRUE(run.has_value());
-          const double state = state_of(run.value());
-          const auto& row = found.rows[static_cast<std::size_t>(stage)];
-          EXPECT_DOUBLE_EQ(row["state_bytes_per_param"].get<double>() * static_cast<double>(elems),
-                           state);
-          // A tensor at a time is no part of the plan.
-          const std::int64_t more = workspace() - alone;
-          EXPECT_DOUBLE_EQ(row["workspace_bytes"].get<double>(),
-                           more == 4 * elems ? static_cast<double>(more) : 0);
-          EXPECT_TRUE(more == 4 * elems || more <= 4 * 64 * 64) << more;
+    for (const int ranks : {1, 2, 4}) {
+      for (const int accumulate : {1, 4}) {
+        for (const char* policy : {"sum-then-reduce", "reduce-each"}) {
+          for (const char* compressor : {"none", "qsgd:bits=8"}) {
+            all.push_back({precision, ranks, accumulate, policy, compressor});
+          }
         }
       }
+    }
+  }
+  for (const Account& of : all) {
+    const Outcome found =
+        plan({"--params", "8320", "--precision", of.precision, "--data", std::to_string(of.ranks),
+              "--accumulate", std::to_string(of.accumulate), "--accumulate-policy", of.policy,
+              "--compressor", of.compressor, "--memory"});
+    ASSERT_TRUE(found.error.ok()) << found.error.message();
+    ASSERT_EQ(found.rows.size(), 4U);
+    for (std::size_t stage = 0; stage < 4; ++stage) {
+      expect_the_accounts_of_a_run(of, static_cast<int>(stage), found.rows[stage]);
     }
   }
 }
