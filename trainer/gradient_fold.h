@@ -10,9 +10,10 @@
 //   kStored   16 bits: what was rounded, one micro-batch's or      2
 //             (no main gradients) the sum of several
 //
-// beside the tensors in work. 16 bits bear the loss scale, from which they are freed where they are
-// read. kWide unscales, clips each worker's, and takes it into that worker's momentum, in fp32;
-// these need a whole gradient of a micro-batch.
+// beside the tensors in work; on a CUDA device kSums has its 16 bits apart, 2 more. 16 bits bear
+// the loss scale, from which they are freed where they are read. kWide unscales, clips each
+// worker's, and takes it into that worker's momentum, in fp32; these need a whole gradient of a
+// micro-batch.
 //
 // Several micro-batches may be under way, and end in any order, each parameter by itself: the sum
 // is a left fold in the order of their numbers, so that its bits do not depend on the order in
@@ -67,7 +68,7 @@ class GradientFold {
   // What the trainer's own step is made from when the exchange has had its last word.
   std::vector<TensorView> outcome() const;
 
-  // Likewise, of what is in fp32 (all but 16 bits that are handed over once): one after another.
+  // All of outcome() as one, where it is in fp32.
   std::span<float> gradients() const { return grads_.all(); }
 
   // Micro-batch `micro` is under way: where its backward writes gradients. kInternal where more are

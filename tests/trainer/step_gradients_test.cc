@@ -203,7 +203,6 @@ TEST(StepGradients, PartsAreReadAsOneWithoutTheScale) {
     ASSERT_TRUE(made.has_value());
     StepGradients& gradients = made.value();
     gradients.begin_step(8);
-    EXPECT_FALSE(gradients.plain());
     std::vector<float> all(5);
     ASSERT_TRUE(gradients.read(0, all).ok());
     EXPECT_EQ(all, (std::vector<float>{0, 4, 8, 1, -2}));

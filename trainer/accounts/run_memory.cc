@@ -185,7 +185,7 @@ void add_gradients(RunMemory& m, const Run& run, std::int64_t elems, std::int64_
     of(m.device, MemoryClass::kMainGradients) += kFp32 * elems;
   if (q.stage == 0) return;
   if (run.each) {
-    const bool apart = narrow || run.narrow || q.stage == 1;
+    const bool apart = narrow || q.stage == 1;
     of(m.device, apart ? MemoryClass::kMainGradients : MemoryClass::kGradients) += kFp32 * own;
   } else if (run.passes()) {
     of(m.device, MemoryClass::kGradients) += handed * own;

@@ -12,7 +12,8 @@ constexpr double kNarrowWidth = 2;
 Result<double> moment_bytes(std::string_view optimizer) {
   if (optimizer == "sgd") return 0.0;
   if (optimizer == "momentum" || optimizer == "nesterov") return kFp32Width;
-  if (optimizer == "adamw" || optimizer == "lamb") return 2 * kFp32Width;
+  if (optimizer == "adamw") return 2 * kFp32Width;
+  if (optimizer == "lamb") return 3 * kFp32Width;  // and the direction between its two passes
   return Status(Code::kInvalidArgument,
                 "optimizer '" + std::string(optimizer) +
                     "' (expected one of sgd, momentum, nesterov, adamw, lamb)");

@@ -34,8 +34,8 @@ struct HandedGradients {
 
 struct TrainerMemory {
   ParameterTable table;
-  // What passes read, or widen for a layer's turn: f32, or in 16 bits where the strategy holds the
-  // optimizer's parameters (Demands::holds_master).
+  // f32: those that the trainer's optimizer steps, or that passes read; in 16 bits where the
+  // strategy holds the optimizer's parameters (Demands::holds_master): what is widened for passes.
   PagedTensors parameters;
   HandedGradients gradients;
   MemoryPlaces places;

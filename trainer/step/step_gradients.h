@@ -46,9 +46,8 @@ class StepGradients {
   TensorView part(int index) const { return parts_[static_cast<std::size_t>(index)]; }
   // Bytes of an element.
   std::size_t width() const;
-  // Values are in fp32 and bear no scale: they are what a step is made from.
-  bool plain() const { return precision_ == Precision::kF32 && scale_ == 1; }
-  std::span<const float> values(int index) const;  // of f32
+  // Of f32: as they lie, times the scale.
+  std::span<const float> values(int index) const;
 
   // Elements from `first` on, without the scale, and shortened.
   Status read(std::size_t first, std::span<float> values) const;

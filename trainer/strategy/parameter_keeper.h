@@ -38,7 +38,8 @@ class ParameterKeeper {
   // With Demands::holds_master, where the trainer's are in 16 bits: collective, between steps. On
   // return `whole`, memory of the host, has all that ranks step, in fp32.
   virtual Status gather_master(std::span<float> whole);
-  // Collective, between steps: what this rank alone has of the parameters, as passes see them;
+  // Collective, between steps: what this rank alone has of the parameters, in fp32: those that it
+  // steps, or, where others get them changed on their way, what passes see of them;
   // nullopt where the trainer holds them all. Views are valid until the next call of the keeper.
   virtual Result<std::optional<std::vector<TensorPart>>> own_parameters() {
     return std::optional<std::vector<TensorPart>>();

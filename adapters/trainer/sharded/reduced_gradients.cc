@@ -16,7 +16,7 @@ Result<std::unique_ptr<ReducedGradients>> ReducedGradients::create(
   AggregatorOptions reduce = options.parallel.aggregator;
   reduce.form = AggregateForm::kReduceScatter;
   reduce.traffic = TrafficClass::kGradients;
-  reduce.lean = made->drops();
+  reduce.lean = options.stage >= 2;
   made->takes_scaled_ = DataParallelStrategy::demands_of(options.parallel).takes_scaled;
   auto reducing = Aggregator::create(communicator, registry, reduce);
   if (!reducing.has_value()) return reducing.error().with_context("sharded gradients");

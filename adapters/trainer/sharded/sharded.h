@@ -68,8 +68,6 @@ class ShardedStrategy final : public DistributedStrategy {
   Status load_state(std::span<const std::vector<NamedTensor>> by_old_rank) override;
   void continue_from(std::int64_t steps) override { replicas_.continue_from(steps); }
 
-  const TensorShards& layout() const { return layout_; }
-
  private:
   ShardedStrategy(Communicator& replicas, MeshGroups groups, const ShardedOptions& options,
                   const TrainerMemory& memory);

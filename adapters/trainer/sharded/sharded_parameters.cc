@@ -119,7 +119,7 @@ Status ShardedParameters::take_first(int index) {
                                                         static_cast<std::size_t>(slice.elems));
   GW_ASSIGN(const HostCopy held, HostCopy::of(in_whole(index)));
   std::vector<std::uint16_t> there(own.size());
-  std::memcpy(there.data(), held.bytes().data(), held.bytes().size());
+  if (!own.empty()) std::memcpy(there.data(), held.bytes().data(), held.bytes().size());
   std::vector<std::uint16_t> here(own.size());
   std::vector<float> wide(own.size());
   const Precision precision = precision_of(memory_.parameters.dtype());
@@ -183,6 +183,7 @@ Status ShardedParameters::step_master(double lr) {
 }
 
 Status ShardedParameters::step(double learning_rate) {
+  travelled_ = Buffer();
   GW_TRY(step_master(learning_rate));
   for (int index = layout_.tensors(); index-- > 0;) {
     if (layers_ != nullptr) {
@@ -242,6 +243,7 @@ Result<std::optional<std::vector<TensorPart>>> ShardedParameters::own_parameters
 
 // What passes see of the own parts, in fp32.
 Status ShardedParameters::copy_travelled() {
+  travelled_ = Buffer();
   GW_ASSIGN(travelled_,
             device().allocate(MemoryClass::kOther,
                               static_cast<std::size_t>(layout_.elems()) * sizeof(float)));

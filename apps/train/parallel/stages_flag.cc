@@ -8,7 +8,7 @@ namespace gradwire {
 
 const std::vector<UnservedByStages>& unserved_by_stages() {
   using Options = const TrainOptions&;
-  static const std::vector<UnservedByStages> kAll{
+  static const std::vector<UnservedByStages> all{
       {"--zero", "--zero 0", [](Options o) { return o.zero > 0; }},
       {"--optimizer", "sgd, nesterov, adamw or lamb",
        [](Options o) {
@@ -28,7 +28,7 @@ const std::vector<UnservedByStages>& unserved_by_stages() {
       {"--checkpoint", "--save-params at the end", [](Options o) { return !o.checkpoint.empty(); }},
       {"--load-params", "parameters of the seed", [](Options o) { return !o.load_params.empty(); }},
   };
-  return kAll;
+  return all;
 }
 
 Status check_stages_served(const TrainOptions& options) {
