@@ -147,7 +147,7 @@ class VirtualRanks {
     return {Code::kTimedOut, "all ranks wait for one another in virtual time"};
   }
 
-  // Nobody runs: messages start, then the next events happen, and whoever waited looks again.
+  // Nobody runs: messages start, then the next events happen, and ranks that waited look again.
   void go_on() {
     while (start_messages()) {
     }
