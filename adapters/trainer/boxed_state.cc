@@ -12,7 +12,6 @@
 namespace gradwire {
 namespace {
 
-constexpr std::string_view kParameterNames = "parameters/";
 constexpr std::string_view kOwn = ".error";
 constexpr std::string_view kOfSum = ".error2";
 constexpr std::string_view kShaped[] = {"error", "ef21.v", "coder.residual"};

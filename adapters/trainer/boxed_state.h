@@ -16,6 +16,9 @@
 
 namespace gradwire {
 
+// Names of a checkpoint's parameters begin so.
+inline constexpr std::string_view kParameterNames = "parameters/";
+
 // "fc1.weight[0:8, 0:64].ef21.h": a parameter of the table, its box as text, and the kind. Without
 // parameter: none of the table's.
 struct BoxedName {

@@ -66,11 +66,41 @@ std::string shard_name(const ParameterState& of) {
   return std::string(kOptimizerNames) + of.info->name + "." + of.kind;
 }
 
+// Parameters of the checkpoint that are not in the table: other ranks' to read.
+std::vector<std::string_view> parameters_elsewhere(const CheckpointManifest& manifest,
+                                                   const ParameterTable& table) {
+  std::vector<std::string_view> names;
+  const auto& tensors = manifest.tensors;
+  for (auto at = tensors.lower_bound(std::string(kParameterNames)); at != tensors.end(); ++at) {
+    const std::string_view name = at->first;
+    if (!name.starts_with(kParameterNames)) break;
+    const std::string_view parameter = name.substr(kParameterNames.size());
+    if (std::ranges::find(table, parameter, &ParameterInfo::name) == table.end()) {
+      names.push_back(parameter);
+    }
+  }
+  return names;
+}
+
+// By this rank of a replica.
+bool is_written(std::string_view name, const ParameterTable& table, const EntryOwner& owner) {
+  for (const std::string_view prefix : {kReduced, kGathered}) {
+    if (name.starts_with(prefix)) name.remove_prefix(prefix.size());
+  }
+  const BoxedName of = boxed_name(table, name);
+  return of.info == nullptr ? owner.writes_rest() : owner.writes(of.info->name);
+}
+
 class OldState {
  public:
   OldState(CheckpointReader& reader, std::span<const NamedTensor> own, const ParameterTable& table,
            int rank, std::set<std::string>& used)
-      : reader_(reader), own_(own), table_(table), rank_(rank), used_(used) {}
+      : reader_(reader),
+        own_(own),
+        table_(table),
+        elsewhere_(parameters_elsewhere(reader.manifest(), table)),
+        rank_(rank),
+        used_(used) {}
 
   Result<LoadedState> load() {
     switch (state_form(own_)) {
@@ -125,12 +155,25 @@ class OldState {
     return cut ? reader_.read(name, box, 0, view) : reader_.read(name, view);
   }
 
-  // All tensors of the replica behind `prefix`, behind `as` from now on.
+  // An entry of a parameter that is not here; `of`: what it would be of those that are.
+  bool is_elsewhere(std::string_view name, const BoxedName& of) const {
+    const std::size_t known = of.info == nullptr ? 0 : of.info->name.size();
+    return std::ranges::any_of(elsewhere_, [&](std::string_view parameter) {
+      return parameter.size() > known && name.size() > parameter.size() &&
+             name.starts_with(parameter) &&
+             (name[parameter.size()] == '.' || name[parameter.size()] == '[');
+    });
+  }
+
+  // All tensors of the replica behind `prefix`, but those of parameters that are elsewhere, behind
+  // `as` from now on.
   Status load_replica(const std::string& prefix, const std::string& as) {
     for (auto at = saved().lower_bound(prefix); at != saved().end(); ++at) {
       const auto& [name, tensor] = *at;
       if (!name.starts_with(prefix)) break;
-      const BoxedName of = boxed_name(table_, std::string_view(name).substr(prefix.size()));
+      const std::string_view entry = std::string_view(name).substr(prefix.size());
+      const BoxedName of = boxed_name(table_, entry);
+      if (is_elsewhere(entry, of)) continue;
       if (of.info == nullptr) {
         GW_ASSIGN(const TensorView view,
                   add(as + name.substr(prefix.size()), tensor.shape, tensor.dtype));
@@ -259,7 +302,8 @@ class OldState {
     if (of.info == nullptr) return {};  // loading says that it is missing
     std::string from = shard_name(of);
     // Who stepped the whole model has no other copy of its parameters.
-    if (of.kind == kShard && !saved().contains(from)) from = "parameters/" + of.info->name;
+    if (of.kind == kShard && !saved().contains(from))
+      from = std::string(kParameterNames) + of.info->name;
     used_.insert(from);
     const TensorBox box = box_of(*of.info);
     const auto ranks = static_cast<int>(reader_.manifest().position.mesh.dp);
@@ -284,6 +328,7 @@ class OldState {
   CheckpointReader& reader_;
   std::span<const NamedTensor> own_;
   const ParameterTable& table_;
+  std::vector<std::string_view> elsewhere_;
   int rank_;
   std::set<std::string>& used_;
   std::map<const ParameterInfo*, bool> moved_;
@@ -308,12 +353,14 @@ ParameterState parameter_state(const ParameterTable& table, const std::string& n
 }
 
 std::vector<TensorPart> strategy_parts(std::span<const NamedTensor> state,
-                                       const ParameterTable& table, int replica, int replicas) {
+                                       const ParameterTable& table, int replica, int replicas,
+                                       const EntryOwner& owner) {
   const StateForm form = state_form(state);
   std::vector<TensorPart> parts;
   for (const NamedTensor& own : state) {
     const std::string& name = own.name;
     const ParameterState of = parameter_state(table, name);
+    if (form != StateForm::kOther && !is_written(name, table, owner)) continue;
     if (form == StateForm::kOther) {
       parts.push_back(whole_part(method_of(replica) + name, own.tensor));
     } else if (form == StateForm::kReplicated) {

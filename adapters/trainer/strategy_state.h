@@ -6,7 +6,8 @@
 //   optimizer/steps      of owners' optimizers; of the trainer's own, trainer/trainer.position
 //   dp-D/gradients/X     what averaging the gradients keeps on replica D: Aggregator::state(), by
 //                        the boxes of parameters, as boxed_state.h says
-//   dp-D/parameters/X    the same of gathering the parameters
+//   dp-D/parameters/X    the same of gathering the parameters; of the ranks that together hold
+//                        replica D each writes what is of its own parameters (entry_owner.h)
 //   rank-R/hook/X        DistributedStrategy::state() of methods that do otherwise
 //
 // What one stage wrote any other reads: shards are joined and cut, and what an owner still owes of
@@ -22,6 +23,7 @@
 #include <string_view>
 #include <vector>
 
+#include "adapters/trainer/entry_owner.h"
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
@@ -52,9 +54,11 @@ struct ParameterState {
 };
 ParameterState parameter_state(const ParameterTable& table, const std::string& name);
 
-// What the rank of replica `replica` among `replicas` writes of its state; the views are borrowed.
+// What a rank of replica `replica` among `replicas` writes of its state; the views are borrowed.
+// `owner`: this rank among those of the replica.
 std::vector<TensorPart> strategy_parts(std::span<const NamedTensor> state,
-                                       const ParameterTable& table, int replica, int replicas);
+                                       const ParameterTable& table, int replica, int replicas,
+                                       const EntryOwner& owner);
 
 // One old rank's state, in memory of its own.
 struct LoadedState {
@@ -63,8 +67,8 @@ struct LoadedState {
   std::vector<std::string> begun;  // of these, what is as in a run that begins: other boxes' state
 };
 
-// The state of old rank `rank` as a strategy with state `own` takes it; `used` gets the names of
-// optimizer/ and master/ that were taken. Errors: the reader's.
+// The state of old replica `rank` as a strategy with state `own` takes it, of the parameters that
+// are here; `used` gets the names of optimizer/ and master/ that were taken. Errors: the reader's.
 Result<LoadedState> load_old_state(CheckpointReader& reader, std::span<const NamedTensor> own,
                                    const ParameterTable& table, int rank,
                                    std::set<std::string>& used);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "adapters/trainer/agreement.h"
+#include "adapters/trainer/boxed_state.h"
 #include "adapters/trainer/first_version.h"
 #include "adapters/trainer/own_momentum.h"
 #include "adapters/trainer/restarted_state.h"
@@ -20,7 +21,6 @@
 namespace gradwire {
 namespace {
 
-constexpr std::string_view kParameters = "parameters/";
 constexpr std::string_view kBuffers = "buffers/";
 constexpr std::string_view kTrainer = "trainer/";
 constexpr std::string_view kPosition = "trainer.position";
@@ -62,11 +62,29 @@ TensorPart trainer_part(const ParameterTable& table, const NamedTensor& own) {
           ConstTensorView(own.tensor)};
 }
 
-// Nothing that was saved of the model and its training is left behind silently.
+// Names that no tensor's name holds a line's end within.
+std::string as_lines(const std::set<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + "\n";
+  return text;
+}
+std::set<std::string> names_in(const std::vector<std::string>& texts) {
+  std::set<std::string> names;
+  for (const std::string& text : texts) {
+    std::size_t begin = 0;
+    for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string::npos;
+         begin = end + 1) {
+      names.insert(text.substr(begin, end - begin));
+    }
+  }
+  return names;
+}
+
+// Nothing that was saved of the model and its training is left behind silently: what no rank uses.
 Status check_nothing_left(const CheckpointReader& reader, const std::set<std::string>& used,
                           bool leaves_momentum) {
   for (const auto& [name, tensor] : reader.manifest().tensors) {
-    const bool ours = name.starts_with(kParameters) || name.starts_with(kBuffers) ||
+    const bool ours = name.starts_with(kParameterNames) || name.starts_with(kBuffers) ||
                       name.starts_with(kTrainer) || name.starts_with(kOptimizerNames);
     if (!ours || used.contains(name) || (leaves_momentum && is_momentum(name))) continue;
     return {Code::kInvalidArgument,
@@ -142,32 +160,47 @@ ResumedFrom resumed_from(const std::string& path, const CheckpointManifest& mani
   return from;
 }
 
-Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
-  const int rank = communicator_.rank();
+// Of this rank's place in its replica, and in the data: state beside the strategy's.
+std::vector<TensorPart> TrainingCheckpoint::trainer_parts(const EntryOwner& owner) {
   const ParameterTable table = trainer_.memory().table;
+  const bool first = place().dp == 0;  // replicas are equal
   std::vector<TensorPart> mine;
-  GW_ASSIGN(auto sharded, strategy_.keeper().own_parameters());
-  if (sharded) {
-    mine = std::move(*sharded);
-    for (TensorPart& part : mine) part.tensor = std::string(kParameters) + part.tensor;
-  }
-  if (rank == 0) {
-    for (const NamedTensor& own : trainer_.parameters()) {
-      if (!sharded) mine.push_back(part_of(std::string(kParameters) + own.name, own.tensor));
-    }
-    for (const NamedTensor& own : trainer_.buffers()) {
+  for (const NamedTensor& own : trainer_.buffers()) {
+    if (first && place().tp == 0) {
       mine.push_back(part_of(std::string(kBuffers) + own.name, own.tensor));
     }
   }
   for (const NamedTensor& own : trainer_.state()) {
-    if (const auto worker = worker_entry(own.name)) {
-      mine.push_back(part_of(worker_name(worker_number(worker->micro), worker->name), own.tensor));
-    } else if (rank == 0) {
+    const auto worker = worker_entry(own.name);
+    const std::string name(worker ? worker->name : own.name);
+    const ParameterState of = parameter_state(table, name);
+    if (of.info != nullptr ? !owner.writes(of.info->name) : !owner.writes_rest()) continue;
+    if (worker) {
+      mine.push_back(part_of(worker_name(worker_number(worker->micro), name), own.tensor));
+    } else if (first) {
       mine.push_back(trainer_part(table, own));
     }
   }
-  std::vector<TensorPart> kept = strategy_parts(strategy_.state(), table, place().dp, mesh().dp);
-  std::move(kept.begin(), kept.end(), std::back_inserter(mine));
+  return mine;
+}
+
+Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
+  const ParameterTable table = trainer_.memory().table;
+  const EntryOwner owner(trainer_.memory().share, place());
+  std::vector<TensorPart> mine;
+  GW_ASSIGN(const auto sharded, strategy_.keeper().own_parameters());
+  for (const TensorPart& part : sharded.value_or(std::vector<TensorPart>())) {
+    if (!owner.writes(part.tensor)) continue;
+    mine.push_back(part);
+    mine.back().tensor = std::string(kParameterNames) + part.tensor;
+  }
+  for (const NamedTensor& own : trainer_.parameters()) {
+    if (sharded || place().dp > 0 || !owner.writes(own.name)) continue;
+    mine.push_back(part_of(std::string(kParameterNames) + own.name, own.tensor));
+  }
+  std::ranges::move(trainer_parts(owner), std::back_inserter(mine));
+  std::ranges::move(strategy_parts(strategy_.state(), table, place().dp, mesh().dp, owner),
+                    std::back_inserter(mine));
   return mine;
 }
 
@@ -276,9 +309,9 @@ Status read_rounded(CheckpointReader& reader, const std::string& name, const Ten
 
 }  // namespace
 
-Status TrainingCheckpoint::restore(CheckpointReader& reader) {
+// `used` gets the names of the model's and its training's tensors that are this rank's.
+Status TrainingCheckpoint::restore(CheckpointReader& reader, std::set<std::string>& used) {
   GW_TRY(check_same_settings(reader.manifest(), options_).with_context(reader.path()));
-  std::set<std::string> used;
   const auto read = [&](std::string_view prefix, const NamedTensor& own) {
     const std::string name = std::string(prefix) + own.name;
     used.insert(name);
@@ -289,13 +322,12 @@ Status TrainingCheckpoint::restore(CheckpointReader& reader) {
   const bool sharded = state_form(strategy_.state()) == StateForm::kSharded;
   for (const NamedTensor& own : trainer_.parameters()) {
     const bool master = reader.manifest().tensors.contains(std::string(kMasterNames) + own.name);
-    GW_TRY(read(master && !sharded ? kMasterNames : kParameters, own));
-    used.insert(std::string(kParameters) + own.name);
+    GW_TRY(read(master && !sharded ? kMasterNames : kParameterNames, own));
+    used.insert(std::string(kParameterNames) + own.name);
   }
   for (const NamedTensor& own : trainer_.buffers()) GW_TRY(read(kBuffers, own));
   GW_TRY(restore_trainer(reader, used));
   GW_TRY(restore_strategy(reader, used).with_context(reader.path()));
-  GW_TRY(check_nothing_left(reader, used, options_.leaves_momentum));
   GW_TRY(trainer_.adopt_state().with_context(reader.path()));
   const std::int64_t step = reader.manifest().position.step;
   if (trainer_.steps_done() != step) {
@@ -318,8 +350,13 @@ Result<std::optional<ResumedFrom>> TrainingCheckpoint::resume() {
   GW_ASSIGN(std::optional<CheckpointReader> last, checkpoints_.open_last());
   if (!last) return std::optional<ResumedFrom>();
   last->describe_as(with_present_names(last->manifest()));
-  const Status restored = restore(*last);
-  GW_TRY(share_outcome(communicator_, restored, {}, options_.files.seconds).error());
+  std::set<std::string> used;
+  const Status restored = restore(*last, used);
+  // Replicas use the same ones.
+  GW_ASSIGN(const std::vector<std::string> all,
+            share_outcome(communicator_, restored, place().dp == 0 ? as_lines(used) : "",
+                          options_.files.seconds));
+  GW_TRY(check_nothing_left(*last, names_in(all), options_.leaves_momentum));
   strategy_.continue_from(trainer_.steps_done());
   ResumedFrom from = resumed_from(last->path(), last->manifest(), options_.notes);
   from.notices = notices_;

@@ -1,13 +1,15 @@
 // All that a data-parallel training run needs to go on as if nothing had happened, saved and
 // restored by all of its ranks.
 //
-//   parameters/NAME          equal on all ranks; rank 0 writes it, or owners of parts do
-//   buffers/NAME             running statistics, likewise
-//   trainer/NAME             Trainer::state(): position, loss scale; likewise
+//   parameters/NAME          equal on all replicas; the first writes it, or owners of parts do
+//   buffers/NAME             running statistics; the first replica writes them
+//   trainer/NAME             Trainer::state(): position, loss scale; rank 0 writes it
 //   worker-W/NAME            momentum of worker W, as BatchShares (base/mesh.h) numbers them
 //   optimizer/, master/, dp-D/, rank-R/hook/
 //                            what strategy_state.h says
-// Each of them is read at any stage of sharding and on any number of replicas.
+// Where the ranks of a replica each hold a part of the model, each writes what is of its own
+// parameters, and one of them the rest (entry_owner.h). Each entry is read at any stage of
+// sharding, on any number of replicas, however they divide the model.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,7 @@
 
 #include "adapters/trainer/checkpoints.h"
 #include "adapters/trainer/distributed_strategy.h"
+#include "adapters/trainer/entry_owner.h"
 #include "base/mesh.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
@@ -94,7 +97,8 @@ class TrainingCheckpoint {
 
  private:
   Result<std::vector<TensorPart>> parts();
-  Status restore(CheckpointReader& reader);
+  std::vector<TensorPart> trainer_parts(const EntryOwner& owner);
+  Status restore(CheckpointReader& reader, std::set<std::string>& used);
   Status restore_worker(CheckpointReader& reader, int micro, const NamedTensor& own) const;
   Status restore_trainer(CheckpointReader& reader, std::set<std::string>& used);
   Status restore_strategy(CheckpointReader& reader, std::set<std::string>& used);

@@ -162,6 +162,10 @@ Result<int> workers_among(const TrainOptions& options, int ranks) {
   const int others = has_servers(mode) ? static_cast<int>(options.mode.servers)
                      : mode == "easgd" || options.mode.asynchronous ? 1
                                                                     : 0;
+  if (options.parallel.pp > 1) {  // whose ranks share their samples
+    GW_ASSIGN(const MeshSizes mesh, options.parallel.mesh(ranks));
+    return mesh.dp;
+  }
   if (ranks > others) return ranks - others;
   return refuse(
       format("--mode %s needs more ranks (got %d rank(s), of which %d compute no gradients; use "

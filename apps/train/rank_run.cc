@@ -7,6 +7,7 @@
 
 #include "adapters/trainer/compressor_check.h"
 #include "adapters/trainer/divergence.h"
+#include "adapters/trainer/sharded/tensor_shards.h"
 #include "apps/job.h"
 #include "apps/sim/pipeline_choice.h"
 #include "apps/train/memory_table.h"
@@ -171,7 +172,7 @@ std::string RankRun::headline() {
 std::vector<NamedTensor> RankRun::saved_tensors(std::vector<float>& wide) {
   std::vector<NamedTensor> all = trainer_.parameters();
   if (all.front().tensor.dtype() != DType::kF32) {
-    const ParameterTable& table = problem_.model.parameters();
+    const ParameterTable& table = held_model().parameters();
     wide.resize(static_cast<std::size_t>(parameter_elems(table)));
     all = named_tensors(table, wide);
   }
@@ -179,11 +180,31 @@ std::vector<NamedTensor> RankRun::saved_tensors(std::vector<float>& wide) {
   return all;
 }
 
+// Likewise what passes read, all of it in fp32.
+std::vector<NamedTensor> RankRun::read_tensors(std::vector<float>& wide) {
+  const std::vector<NamedTensor> parameters = trainer_.parameters();
+  std::vector<NamedTensor> all = saved_tensors(wide);
+  for (std::size_t i = 0; !wide.empty() && i < parameters.size(); ++i) {
+    const TensorView& stored = parameters[i].tensor;
+    load(precision_of(stored.dtype()), halves_of(stored), floats_of(all[i].tensor));
+  }
+  return all;
+}
+
 // Rank 0 reads the file: other hosts need not have it. What it reads replaces the others' when the
-// strategy starts; where that holds the parameters in fp32, here.
+// strategy starts; where that holds the parameters in fp32, or ranks hold stages, here.
 Status RankRun::load_parameters() {
   std::vector<float> wide;
   const std::vector<NamedTensor> tensors = saved_tensors(wide);
+  if (stages_ != nullptr) {
+    WholeModel whole;
+    if (communicator_.rank() == 0) {
+      whole = stages_->whole_model();
+      GW_TRY(load_safetensors(options_.load_params, whole.tensors));
+    }
+    GW_TRY(stages_->spread(communicator_, whole, tensors).with_context(options_.load_params));
+    return wide.empty() ? Status() : trainer_.start_from(std::move(wide));
+  }
   if (communicator_.rank() == 0) GW_TRY(load_safetensors(options_.load_params, tensors));
   if (wide.empty()) return {};
   GW_ASSIGN(Work work, communicator_.broadcast(view_of(std::span<float>(wide)), 0));
@@ -203,9 +224,10 @@ Status RankRun::start() {
   GW_TRY(start_checkpoints());
   if (trace_ != nullptr) trace_->continue_from(trainer_.steps_done());
   if (measured_ != nullptr) measured_->continue_from(trainer_.steps_done());
-  GW_TRY(strategy_->start(from_file ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
+  const bool from_rank_0 = from_file && stages_ == nullptr;
+  GW_TRY(strategy_->start(from_rank_0 ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
   for (const NamedTensor& buffer : trainer_.buffers()) {
-    if (!from_file) break;
+    if (!from_rank_0) break;
     GW_ASSIGN(Work work, communicator_.broadcast(buffer.tensor, 0));
     GW_TRY(work.wait().with_context("buffer '" + buffer.name + "'"));
   }
@@ -368,14 +390,8 @@ Status RankRun::save_and_hash(RunFacts& facts) {
   return {};
 }
 
-// Of a model that is divided into stages; the hash is that of a rank that holds all of it.
-Status RankRun::save_and_hash_whole(RunFacts& facts) {
-  std::vector<float> none;  // stages hold what they step
-  GW_ASSIGN(const WholeModel whole, stages_->gather(saved_tensors(none)));
-  if (report_ == nullptr) return {};
-  if (!options_.save_params.empty()) {
-    GW_TRY(save_safetensors(options_.save_params, whole.tensors));
-  }
+// Of a model that is divided into stages, what is read of it.
+Status RankRun::hash_whole(const WholeModel& whole, RunFacts& facts) const {
   GW_ASSIGN(const Precision precision, parse_precision(options_.precision));
   if (precision == Precision::kF32) {
     facts.params_hash = hash_bytes(std::as_bytes(std::span(whole.parameters)));
@@ -385,6 +401,20 @@ Status RankRun::save_and_hash_whole(RunFacts& facts) {
   store(precision, whole.parameters, read);
   facts.params_hash = hash_bytes(std::as_bytes(std::span(read)));
   return {};
+}
+
+// Likewise; the hash is that of a rank that holds all of it.
+Status RankRun::save_and_hash_whole(RunFacts& facts) {
+  std::vector<float> wide;
+  GW_ASSIGN(WholeModel whole, stages_->gather(read_tensors(wide)));
+  if (report_ != nullptr) GW_TRY(hash_whole(whole, facts));
+  if (options_.save_params.empty()) return {};
+  if (!wide.empty()) {
+    const std::vector<NamedTensor> saved = saved_tensors(wide);
+    GW_TRY(strategy_->keeper().gather_master(wide));
+    GW_ASSIGN(whole, stages_->gather(saved));
+  }
+  return report_ == nullptr ? Status() : save_safetensors(options_.save_params, whole.tensors);
 }
 
 Status RankRun::finish(double accuracy) {

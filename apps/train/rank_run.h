@@ -72,8 +72,14 @@ class RankRun {
   // Where the whole model is: of stages on the first rank alone.
   Status save_and_hash(RunFacts& facts);
   Status save_and_hash_whole(RunFacts& facts);
+  Status hash_whole(const WholeModel& whole, RunFacts& facts) const;
   std::string headline();
+  // The whole model, or this rank's stages of it.
+  const Model<float>& held_model() const {
+    return stages_ == nullptr ? problem_.model : stages_->model();
+  }
   std::vector<NamedTensor> saved_tensors(std::vector<float>& wide);
+  std::vector<NamedTensor> read_tensors(std::vector<float>& wide);
   Status load_parameters();
 
   const TrainOptions& options_;

@@ -127,13 +127,9 @@ Status write(const std::string& folder, State (*kept)(int, int)) {
     const ParameterTable table = table_of(Cut::kRows, at.tp);
     State state = kept(at.dp, at.tp);
     const std::vector<NamedTensor> own = views(state);
-    std::vector<TensorPart> parts = strategy_parts(own, table, at.dp, kReplicas);
     // What belongs to no parameter is the same on all ranks of a replica.
-    if (at.tp != 0) {
-      std::erase_if(parts, [](const TensorPart& part) {
-        return part.tensor.find("aggregator.") != std::string::npos;
-      });
-    }
+    std::vector<TensorPart> parts =
+        strategy_parts(own, table, at.dp, kReplicas, EntryOwner(nullptr, at));
     std::vector<float> model(static_cast<std::size_t>(kBoxElems), 1.0F);
     if (at.dp == 0)
       parts.push_back({"parameters/w", box_of(table[0]), 0, view_of(std::span(model))});

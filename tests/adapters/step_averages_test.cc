@@ -30,7 +30,8 @@ struct Seen {
 Status train_rank(const Training& training, Communicator& communicator, Seen& seen) {
   const auto rank = static_cast<std::size_t>(communicator.rank());
   GW_ASSIGN(Trainer trainer, make_trainer(training, communicator.rank()));
-  GW_ASSIGN(const auto strategy, make_strategy(training, communicator, trainer));
+  GW_ASSIGN(const auto strategy,
+            make_strategy(training, MeshGroups::of_replicas(communicator), trainer));
   GW_TRY(strategy->start(ReplicaStart::kCompare));
   TransportStats before = communicator.transport_stats();
   const auto on_step = [&](const StepReport& report) -> Status {

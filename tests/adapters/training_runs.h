@@ -51,6 +51,7 @@ struct Training {
   std::string gathered = "none";  // what its parameters travel as
   Precision precision = Precision::kF32;
   LossScaleOptions loss_scale = {};
+  std::string recompute = "none";
 };
 
 // What a run does with checkpoints; folders are "" for none.
@@ -112,7 +113,7 @@ inline Demands demands_of(const Training& training, const OptimizerChoice& choic
   return Method::demands_of(method);
 }
 
-inline Result<Trainer> make_trainer(const Training& training, int rank) {
+inline Result<TrainingOptions> trainer_options(const Training& training, int rank) {
   TrainingOptions options;
   options.batch = 48;
   options.rank = rank;
@@ -124,60 +125,84 @@ inline Result<Trainer> make_trainer(const Training& training, int rank) {
   options.seed = 3;
   options.precision = training.precision;
   options.loss_scale = training.loss_scale;
+  options.recompute = training.recompute;
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
   options.optimizer = choice.optimizer;
+  return options;
+}
+
+inline Result<Trainer> make_trainer(const Training& training, int rank) {
+  GW_ASSIGN(const TrainingOptions options, trainer_options(training, rank));
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
   return Trainer::create(*training.model, digits(), options, demands_of(training, choice));
 }
 
 inline Result<std::unique_ptr<DistributedStrategy>> make_strategy(const Training& training,
-                                                                  Communicator& communicator,
+                                                                  MeshGroups groups,
                                                                   Trainer& trainer) {
   const DataParallelOptions parallel = parallel_options(training);
   const auto gradients = trainer.gradients();
   const Registry registry = Registry::builtin();
   GW_ASSIGN(OptimizerChoice choice, parse_optimizer(training.optimizer));
   if (training.zero > 0) {
-    GW_ASSIGN(auto strategy, ShardedStrategy::create(
-                                 MeshGroups::of_replicas(communicator), registry,
-                                 sharded_options(training, choice.optimizer), trainer.memory()));
+    GW_ASSIGN(auto strategy, ShardedStrategy::create(std::move(groups), registry,
+                                                     sharded_options(training, choice.optimizer),
+                                                     trainer.memory()));
     return std::unique_ptr<DistributedStrategy>(std::move(strategy));
   }
   if (!choice.method) {
-    GW_ASSIGN(auto strategy,
-              DataParallelStrategy::create(MeshGroups::of_replicas(communicator), registry,
-                                           parallel, trainer.parameters(), gradients));
+    GW_ASSIGN(auto strategy, DataParallelStrategy::create(std::move(groups), registry, parallel,
+                                                          trainer.parameters(), gradients));
     return std::unique_ptr<DistributedStrategy>(std::move(strategy));
   }
   choice.method->parallel = parallel;
   GW_ASSIGN(auto method,
-            make_method(MeshGroups::of_replicas(communicator), registry, *choice.method,
-                        training.model->parameters(), trainer.parameters(), gradients));
+            make_method(std::move(groups), registry, *choice.method, training.model->parameters(),
+                        trainer.parameters(), gradients));
   return std::unique_ptr<DistributedStrategy>(std::move(method));
+}
+
+// What a rank hears of a run.
+struct Heard {
+  std::vector<double> losses;
+  std::vector<std::string> notices;  // of resuming
+};
+
+// One rank's steps, with what the plan says before and after them.
+inline Status train_by_plan(const Training& training, const Plan& plan, Communicator& communicator,
+                            Trainer& trainer, DistributedStrategy& strategy, Heard& heard) {
+  if (!plan.resume_from.empty()) {
+    TrainingCheckpoint old(communicator, trainer, strategy, files(training, plan.resume_from));
+    GW_ASSIGN(const auto from, old.resume());
+    EXPECT_TRUE(from.has_value());
+    if (from) {
+      EXPECT_EQ(from->step, 10);
+      heard.notices = from->notices;
+    }
+  }
+  GW_TRY(strategy.start(ReplicaStart::kCompare));
+  TrainingCheckpoint saver(communicator, trainer, strategy, files(training, plan.save_to));
+  if (!plan.save_to.empty() && plan.save_after == 0) GW_TRY(saver.save(training.lr, 1));
+  const auto on_step = [&](const StepReport& step) -> Status {
+    heard.losses.push_back(step.loss);
+    if (plan.save_to.empty() || step.step + 1 != plan.save_after) return {};
+    return saver.save(step.lr, 1);
+  };
+  return trainer.run(strategy, on_step).error();
 }
 
 inline Status run_rank(const Training& training, const Plan& plan, Communicator& communicator,
                        Outcome& outcome) {
   const auto rank = static_cast<std::size_t>(communicator.rank());
   GW_ASSIGN(Trainer trainer, make_trainer(training, communicator.rank()));
-  GW_ASSIGN(const auto strategy, make_strategy(training, communicator, trainer));
-  if (!plan.resume_from.empty()) {
-    TrainingCheckpoint old(communicator, trainer, *strategy, files(training, plan.resume_from));
-    GW_ASSIGN(const auto from, old.resume());
-    EXPECT_TRUE(from.has_value());
-    if (from) {
-      EXPECT_EQ(from->step, 10);
-      if (rank == 0) outcome.notices = from->notices;
-    }
+  GW_ASSIGN(const auto strategy,
+            make_strategy(training, MeshGroups::of_replicas(communicator), trainer));
+  Heard heard;
+  GW_TRY(train_by_plan(training, plan, communicator, trainer, *strategy, heard));
+  if (rank == 0) {
+    if (!heard.losses.empty()) outcome.last_loss = heard.losses.back();
+    outcome.notices = heard.notices;
   }
-  GW_TRY(strategy->start(ReplicaStart::kCompare));
-  TrainingCheckpoint saver(communicator, trainer, *strategy, files(training, plan.save_to));
-  if (!plan.save_to.empty() && plan.save_after == 0) GW_TRY(saver.save(training.lr, 1));
-  const auto on_step = [&](const StepReport& step) -> Status {
-    if (rank == 0) outcome.last_loss = step.loss;
-    if (plan.save_to.empty() || step.step + 1 != plan.save_after) return {};
-    return saver.save(step.lr, 1);
-  };
-  GW_TRY(trainer.run(*strategy, on_step).error());
   const std::vector<NamedTensor> kept = strategy->state();
   GW_TRY(strategy->keeper().gather());
   for (const NamedTensor& named : trainer.parameters()) {

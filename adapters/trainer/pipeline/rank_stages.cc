@@ -50,6 +50,36 @@ Result<Model<float>> RankStages::part_of(int rank) const {
   return whole_.part(ranges);
 }
 
+WholeModel RankStages::whole_model() const {
+  WholeModel all;
+  all.parameters.resize(static_cast<std::size_t>(parameter_elems(whole_.parameters())));
+  all.buffers.resize(static_cast<std::size_t>(parameter_elems(whole_.buffers())));
+  all.tensors = named_tensors(whole_.parameters(), all.parameters);
+  for (NamedTensor& buffer : named_tensors(whole_.buffers(), all.buffers)) {
+    all.tensors.push_back(std::move(buffer));
+  }
+  return all;
+}
+
+Status RankStages::spread(Communicator& world, const WholeModel& whole,
+                          std::span<const NamedTensor> own) const {
+  std::vector<float> memory;  // of one tensor at a time
+  for (const ParameterTable* table : {&whole_.parameters(), &whole_.buffers()}) {
+    for (const ParameterInfo& info : *table) {
+      if (world.rank() != 0) memory.resize(static_cast<std::size_t>(info.shape.elems()));
+      const TensorView sent =
+          world.rank() == 0 ? tensor_of(whole.tensors, info.name) : view_of(std::span(memory));
+      GW_ASSIGN(Work work, world.broadcast(sent, 0));
+      GW_TRY(work.wait().with_context("stages: " + info.name));
+      const auto mine = std::ranges::find(own, info.name, &NamedTensor::name);
+      if (mine == own.end()) continue;
+      std::ranges::copy(elements<float>(ConstTensorView(sent)),
+                        elements<float>(mine->tensor).begin());
+    }
+  }
+  return {};
+}
+
 Result<WholeModel> RankStages::gather(std::span<const NamedTensor> own) {
   if (group_.rank() != 0) {
     for (const std::string& name : tensor_names(part_)) {
@@ -58,13 +88,7 @@ Result<WholeModel> RankStages::gather(std::span<const NamedTensor> own) {
     }
     return WholeModel();
   }
-  WholeModel all;
-  all.parameters.resize(static_cast<std::size_t>(parameter_elems(whole_.parameters())));
-  all.buffers.resize(static_cast<std::size_t>(parameter_elems(whole_.buffers())));
-  all.tensors = named_tensors(whole_.parameters(), all.parameters);
-  for (NamedTensor& buffer : named_tensors(whole_.buffers(), all.buffers)) {
-    all.tensors.push_back(std::move(buffer));
-  }
+  WholeModel all = whole_model();
   for (const NamedTensor& mine : own) {
     std::ranges::copy(elements<float>(ConstTensorView(mine.tensor)),
                       elements<float>(tensor_of(all.tensors, mine.name)).begin());

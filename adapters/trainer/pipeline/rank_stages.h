@@ -45,6 +45,13 @@ class RankStages {
   // Who holds what of the model.
   const ModelShare& share() const { return share_; }
 
+  // Memory for all of the model.
+  WholeModel whole_model() const;
+  // Collective over all ranks of `world`, the mesh's: parameters and running statistics of model()
+  // become those of `whole`, which is rank 0's; the others' is not looked at. `own`: of model(), on
+  // the host.
+  Status spread(Communicator& world, const WholeModel& whole,
+                std::span<const NamedTensor> own) const;
   // Collective over the group: the first of its ranks has the whole model, the others nothing.
   // `own`: parameters and running statistics of model(), as a trainer has them, on the host.
   Result<WholeModel> gather(std::span<const NamedTensor> own);

@@ -25,8 +25,6 @@ const std::vector<UnservedByStages>& unserved_by_stages() {
       {"--measure-every", "--measure-every 0", [](Options o) { return o.measure_every > 0; }},
       {"--memory", "a run without it", [](Options o) { return o.memory; }},
       {"--dry-run", "a run without it", [](Options o) { return o.dry_run; }},
-      {"--checkpoint", "--save-params at the end", [](Options o) { return !o.checkpoint.empty(); }},
-      {"--load-params", "parameters of the seed", [](Options o) { return !o.load_params.empty(); }},
   };
   return all;
 }

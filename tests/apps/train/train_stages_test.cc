@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -21,10 +23,16 @@ class TrainStages : public ::testing::Test {
 
   // The last line of the metrics of a run.
   nlohmann::json totals(const std::string& parallel, const Words& more) const {
-    Words words{"--parallel",    parallel, "--steps",     "5",
-                "--batch",       "48",     "--seed",      "5",
-                "--accumulate",  "4",      "--algorithm", "canonical",
-                "--check-every", "1",      "--metrics",   file("m.jsonl")};
+    Words words{"--parallel",    parallel,
+                "--batch",       "48",
+                "--seed",        "5",
+                "--accumulate",  "4",
+                "--algorithm",   "canonical",
+                "--check-every", "1",
+                "--metrics",     file("m.jsonl")};
+    if (std::ranges::find(more, "--steps") == more.end()) {
+      words.insert(words.end(), {"--steps", "5"});
+    }
     words.insert(words.end(), more.begin(), more.end());
     EXPECT_EQ(train(words), "ok") << parallel;
     const auto lines = json_lines(file("m.jsonl"));
@@ -83,6 +91,54 @@ TEST_F(TrainStages, SaveTheWholeModel) {
   EXPECT_EQ(contents(file("stages")).size(), contents(file("whole")).size());
 }
 
+// A file is the whole model's, whoever reads it.
+TEST_F(TrainStages, LoadTheirPartsOfAFile) {
+  const Words resnet{"--model", "resnet8", "--width", "4"};
+  for (const Words& model : {kMlp, resnet}) {
+    Words words = model;
+    words.insert(words.end(), {"--save-params", file("first")});
+    totals("dp=1", words);
+    for (const char* precision : {"fp32", "bf16"}) {
+      words = model;
+      words.insert(words.end(),
+                   {"--load-params", file("first"), "--precision", precision, "--save-params"});
+      words.push_back(file("whole"));
+      const nlohmann::json whole = totals("dp=2", words);
+      words.back() = file("stages");
+      const nlohmann::json stages = totals("dp=2,pp=2", words);
+      ASSERT_TRUE(whole.contains("params_hash")) << precision;
+      EXPECT_EQ(stages["params_hash"], whole["params_hash"]) << precision;
+      EXPECT_EQ(stages["accuracy"], whole["accuracy"]) << precision;
+      EXPECT_TRUE(contents(file("stages")) == contents(file("whole"))) << precision;
+    }
+  }
+}
+
+// Five steps, a checkpoint, and five more on another mesh.
+TEST_F(TrainStages, GoOnOnOtherMeshes) {
+  const auto run = [&](const char* parallel, const char* steps, Words more) {
+    Words words{"--steps", steps};
+    words.insert(words.end(), more.begin(), more.end());
+    words.insert(words.end(), kMlp.begin(), kMlp.end());
+    return totals(parallel, words)["params_hash"];
+  };
+  const auto whole = run("dp=2", "10", {});
+  EXPECT_FALSE(whole.is_null());
+  run("dp=2,pp=2", "5", {"--checkpoint", file("saved")});
+  for (const char* parallel : {"dp=2", "dp=2,pp=4", "dp=2,pp=2/interleaved"}) {
+    std::filesystem::remove_all(file("copy"));
+    std::filesystem::copy(file("saved"), file("copy"), std::filesystem::copy_options::recursive);
+    EXPECT_EQ(run(parallel, "10", {"--checkpoint", file("copy"), "--resume"}), whole) << parallel;
+  }
+}
+
+// Samples are dealt to replicas, whatever the number of ranks that each has.
+TEST_F(TrainStages, ABatchIsDividedAmongReplicas) {
+  Words words{"--parallel", "pp=4", "--steps", "1", "--accumulate", "8", "--batch", "48"};
+  words.insert(words.end(), kMlp.begin(), kMlp.end());
+  EXPECT_EQ(train(words), "ok");
+}
+
 // Every rank's layers are in the trace, and no others.
 TEST_F(TrainStages, TraceTheirLayers) {
   Words words = kMlp;
@@ -133,9 +189,7 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
                                  {"--offload", "optimizer"},
                                  {"--measure-every", "2"},
                                  {"--memory"},
-                                 {"--dry-run"},
-                                 {"--checkpoint", file("saved")},
-                                 {"--load-params", file("params")}};
+                                 {"--dry-run"}};
   ASSERT_EQ(asked.size() + 1, rows.size());  // but for a GPU
   for (const Words& flags : asked) {
     Words words{"--parallel", "pp=2", "--steps", "1", "--accumulate", "2", "--batch", "48"};

@@ -1,0 +1,107 @@
+// Training on meshes of replicas and stages, whose ranks are threads, with checkpoints.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "adapters/trainer/mesh/mesh_groups.h"
+#include "adapters/trainer/pipeline/rank_stages.h"
+#include "tests/adapters/training_runs.h"
+#include "trainer/pipeline/generate.h"
+
+namespace gradwire::testing {
+
+struct MeshTraining {
+  Training training = {};  // its ranks are replicas
+  int stages = 1;          // ranks of a replica; 1: without a pipeline
+  PipelineSpec spec = {.kind = PipelineKind::kOneFOneB};
+};
+
+// What a run left.
+struct MeshEnded {
+  std::vector<Status> statuses;                       // by rank
+  std::map<std::string, std::vector<float>> tensors;  // parameters that passes read, as fp32, and
+                                                      // running statistics: the whole model's
+  std::vector<double> losses;                         // of its steps
+  std::vector<std::string> notices;                   // of resuming
+};
+
+inline Status run_mesh_rank(const MeshTraining& mesh, const Plan& plan, Communicator& world,
+                            std::mutex& mutex, MeshEnded& ended) {
+  const Training& training = mesh.training;
+  GW_ASSIGN(MeshGroups groups,
+            MeshGroups::create(world, {.pp = mesh.stages, .dp = training.ranks, .tp = 1}));
+  const MeshCoordinates at = groups.coordinates();
+  GW_ASSIGN(TrainingOptions options, trainer_options(training, at.dp));
+  std::unique_ptr<RankStages> stages;
+  if (mesh.stages > 1) {
+    GW_ASSIGN(const PipelineSchedule schedule,
+              generate_pipeline(mesh.spec, mesh.stages, training.accumulate));
+    GW_ASSIGN(stages, RankStages::create(*training.model, schedule, groups));
+    options.share = &stages->share();
+  }
+  GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
+  GW_ASSIGN(Trainer trainer, Trainer::create(stages ? stages->model() : *training.model, digits(),
+                                             options, demands_of(training, choice),
+                                             stages ? stages->source() : SourceChoice()));
+  GW_ASSIGN(const auto strategy, make_strategy(training, std::move(groups), trainer));
+  Heard heard;
+  GW_TRY(train_by_plan(training, plan, world, trainer, *strategy, heard));
+  GW_TRY(strategy->keeper().gather());
+  const std::lock_guard lock(mutex);
+  EXPECT_TRUE(ended.losses.empty() || ended.losses == heard.losses);
+  ended.losses = heard.losses;
+  ended.notices = heard.notices;
+  for (const auto& tensors : {trainer.parameters(), trainer.buffers()}) {
+    for (const NamedTensor& named : tensors) {
+      // Replicas are equal.
+      const auto [there, added] = ended.tensors.emplace(named.name, values_of(named.tensor));
+      EXPECT_TRUE(added || there->second == values_of(named.tensor)) << named.name;
+    }
+  }
+  return {};
+}
+
+inline MeshEnded run_mesh(const MeshTraining& mesh, const Plan& plan = {}) {
+  std::mutex mutex;
+  MeshEnded ended;
+  ended.statuses = on_ranks(mesh.stages * mesh.training.ranks,
+                            [&](std::unique_ptr<Communicator>& world) -> Status {
+                              return run_mesh_rank(mesh, plan, *world, mutex, ended);
+                            });
+  return ended;
+}
+
+inline bool all_ok(const MeshEnded& ended) {
+  for (const Status& status : ended.statuses) {
+    EXPECT_TRUE(status.ok()) << status.message();
+    if (!status.ok()) return false;
+  }
+  return true;
+}
+
+// Bit for bit; losses as many as both have, from the last one.
+inline void expect_equal(const MeshEnded& stages, const MeshEnded& whole,
+                         const std::string& where) {
+  SCOPED_TRACE(where);
+  ASSERT_TRUE(all_ok(stages));
+  ASSERT_TRUE(all_ok(whole));
+  ASSERT_EQ(stages.tensors.size(), whole.tensors.size());
+  for (const auto& [name, values] : whole.tensors) {
+    ASSERT_TRUE(stages.tensors.contains(name)) << name;
+    EXPECT_TRUE(stages.tensors.at(name) == values) << name;
+  }
+  const std::size_t steps = std::min(stages.losses.size(), whole.losses.size());
+  ASSERT_GT(steps, 0U);
+  EXPECT_TRUE(std::equal(stages.losses.rbegin(),
+                         stages.losses.rbegin() + static_cast<std::ptrdiff_t>(steps),
+                         whole.losses.rbegin()));
+}
+
+}  // namespace gradwire::testing
