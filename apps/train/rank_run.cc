@@ -72,7 +72,7 @@ Result<std::unique_ptr<RankStages>> make_stages(const TrainOptions& o, const Pro
   GW_ASSIGN(const PipelineSchedule schedule,
             choose_pipeline(to_string(o.parallel.order), groups.sizes().pp,
                             static_cast<int>(o.accumulate)));
-  return RankStages::create(problem.model, schedule, groups);
+  return RankStages::create(problem.model, schedule, groups, o.zero == 3);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@ FOREVER = ["--steps", "100000000"]
 EXACT = {
     "sync": ["--compressor", "topk:ratio=0.1,ef=ef14,min_elems=0"],
     "zero": ["--zero", "3"],
+    "sharded stages": ["--parallel", "dp=2,pp=2,zero=3", "--accumulate", "4"],
     "stages": ["--parallel", "dp=2,pp=2", "--accumulate", "4", "--optimizer", "adamw", "--lr", "0.002"],
     "diloco": ["--optimizer", "diloco:inner_steps=7", "--lr", "0.002"],
     "zero_one_adam": ["--optimizer", "zero_one_adam:freeze=4,local_doubles=2,local_most=8", "--lr", "0.002"],

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "base/text.h"
 #include "trainer/pipeline/cut_layers.h"
@@ -26,6 +28,26 @@ Status check_served(const PipelineSchedule& schedule) {
     }
   }
   return {};
+}
+
+// With UNSHARD before every stage's first operation and RESHARD behind its last one.
+PipelineSchedule with_gathers(const PipelineSchedule& schedule) {
+  PipelineSchedule gathered = schedule;
+  for (std::vector<PipelineOp>& ops : gathered.ranks) {
+    std::map<int, std::size_t> last;  // by stage
+    for (std::size_t i = 0; i < ops.size(); ++i) last[ops[i].stage] = i;
+    std::vector<PipelineOp> whole;
+    std::set<int> begun;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      PipelineOp gather{.kind = PipelineOpKind::kUnshard, .stage = ops[i].stage};
+      if (begun.insert(ops[i].stage).second) whole.push_back(gather);
+      whole.push_back(ops[i]);
+      gather.kind = PipelineOpKind::kReshard;
+      if (last[ops[i].stage] == i) whole.push_back(gather);
+    }
+    ops = std::move(whole);
+  }
+  return gathered;
 }
 
 // Runs of layers that stay together: each begins with one that has parameters, but for the first,
@@ -123,11 +145,12 @@ ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan) {
 }
 
 Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
-                              const PipelineExecution& how) {
+                              const PipelineExecution& how, bool gathers) {
   GW_TRY(check_served(schedule));
   StagePlan plan{.schedule = {}, .how = how, .rank = rank};
   GW_ASSIGN(plan.cuts, cut_model(model, schedule.stages()));
-  GW_ASSIGN(plan.schedule, lower_pipeline(schedule, how.links));
+  plan.gathers = gathers;
+  GW_ASSIGN(plan.schedule, lower_pipeline(gathers ? with_gathers(schedule) : schedule, how.links));
   const std::vector<PipelineOp>& ops = schedule.ranks[static_cast<std::size_t>(rank)];
   std::size_t here = 0;
   for (int stage = 0; stage < schedule.stages(); ++stage) {

@@ -30,6 +30,7 @@ struct StagePlan {
   std::vector<StagePlace> stages = {};  // this rank's, ascending
   // Micro-batches whose gradients are under way at a time, as GradientFold::create() has it.
   int at_a_time = 1;
+  bool gathers = false;  // as plan_stages() was told
 
   // The ranges of part(), ascending.
   std::vector<LayerRange> layers() const;
@@ -39,8 +40,10 @@ struct StagePlan {
 // their products cost forward and back, before such as have parameters, so that every stage has
 // some. kInvalidArgument: fewer of these than stages. kUnsupported names what stages do not serve:
 // a second pipe, a version of weights, an operation that is none of F, B, I and W.
+// gathers: parameters are there while a gate has a stage's layers open, from before the stage's
+// first operation of a step until behind its last one (UNSHARD, RESHARD).
 Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
-                              const PipelineExecution& how);
+                              const PipelineExecution& how, bool gathers = false);
 
 // Who holds which parameter: whole ones, each on one rank of Scope::kPipeline.
 ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan);

@@ -19,7 +19,8 @@ StageSource::StageSource(const SourceParts& parts, const StagePlan& plan)
       evaluated_(BatchPass::evaluated_at_once(parts.options.shares().samples(parts.options.batch))),
       batches_(static_cast<std::size_t>(plan.schedule.micro_batches)),
       evaluation_(batches_.size()),
-      done_(parts.model.parameters().size()) {
+      done_(parts.model.parameters().size()),
+      gathers_(plan.gathers) {
   for (std::size_t layer = 0; layer < parts.model.layers(); ++layer) {
     const int end = parts.model.parameters_of(layer).second;
     layer_ends_.resize(static_cast<std::size_t>(end), end);
@@ -53,6 +54,13 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
   GW_ASSIGN(made->evaluating_, PipelineExecutor::create(forward_part(plan.schedule), plan.rank,
                                                         plan.how, *made->work_, transfers));
   return std::unique_ptr<StepGradientSource>(std::move(made));
+}
+
+std::vector<std::size_t> StageSource::openings(Way way) const {
+  std::vector<std::size_t> layers;
+  if (!gathers_ || way == Way::kBack) return layers;
+  for (std::size_t layer = 0; layer < model_.layers(); ++layer) layers.push_back(layer);
+  return layers;
 }
 
 StageValues StageSource::values() {

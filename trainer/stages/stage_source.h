@@ -22,9 +22,10 @@ namespace gradwire {
 class StageSource final : public StepGradientSource {
  public:
   // parts.model: StagePlan::layers() of the whole (Model::part()). `transfers` is borrowed.
-  // A gate is this rank's own: layers are opened in the schedule's order. kUnsupported names what
-  // stages do not serve: a device, micro-batches that are handed over one by one. kInvalidArgument:
-  // another number of micro-batches than the schedule's.
+  // Where the plan gathers, a gate has each layer opened once a step, forward, from the first to
+  // the last; else it is this rank's own: layers are opened in the schedule's order. kUnsupported
+  // names what stages do not serve: a device, micro-batches that are handed over one by one.
+  // kInvalidArgument: another number of micro-batches than the schedule's.
   static Result<std::unique_ptr<StepGradientSource>> create(const SourceParts& parts,
                                                             const StagePlan& plan,
                                                             PipelineTransfers& transfers);
@@ -32,7 +33,7 @@ class StageSource final : public StepGradientSource {
   void read_through(LayerGate* gate) override { gate_ = gate; }
   Result<double> run(const StepPlace& place, const Ready& ready, const Over& over) override;
   Result<Judgement> judge(Range share, std::int64_t most, LayerGate* gate) override;
-  std::vector<std::size_t> openings(Way) const override { return {}; }
+  std::vector<std::size_t> openings(Way way) const override;
   RunningStatistics& running() override { return statistics_; }
   void tell(const OnTrainerSpan* told) override { told_ = told; }
 
@@ -54,6 +55,7 @@ class StageSource final : public StepGradientSource {
   std::vector<std::span<const std::uint32_t>> evaluation_;
   std::vector<int> layer_ends_;  // of each parameter: the first one behind its layer
   std::vector<bool> done_;       // of each parameter: its gradient is
+  bool gathers_ = false;         // StagePlan::gathers
   int next_ = 0;                 // the last parameter that has not been handed over
   std::unique_ptr<StageWork> work_;
   std::optional<PipelineExecutor> training_;

@@ -42,6 +42,7 @@ Result<std::unique_ptr<StageWork>> StageWork::create(const Model<float>& model, 
                  is_here(place.stage + 1), is_here(place.stage - 1), pool(in), pool(out), pool(out),
                  pool(in)}));
   }
+  made->gathers_ = plan.gathers;
   made->micros_.resize(static_cast<std::size_t>(plan.schedule.micro_batches));
   made->inputs_.resize(static_cast<std::size_t>(options.max_rows * data.shape().elems()));
   made->labels_.reserve(static_cast<std::size_t>(options.max_rows * data.labels_per_sample()));
@@ -105,7 +106,7 @@ Status StageWork::run(const PipelineOp& op) {
       GW_TRY(there->is_last ? derive_loss(*there, op.micro) : take_gradient(*there, op.micro));
       GW_TRY(op.kind == PipelineOpKind::kBackward
                  ? add_gradients(*there, op)
-                 : there->stage.backward_input(op.micro, step_.gate));
+                 : there->stage.backward_input(op.micro, layer_gate()));
       GW_TRY(hand_gradient(*there, op.micro));
       if (op.kind == PipelineOpKind::kBackward) there->stage.close(op.micro);
       return {};
@@ -113,9 +114,21 @@ Status StageWork::run(const PipelineOp& op) {
       GW_TRY(add_gradients(*there, op));
       there->stage.close(op.micro);
       return {};
+    case PipelineOpKind::kUnshard: return gather(*there, true);
+    case PipelineOpKind::kReshard: return gather(*there, false);
     default:
       return {Code::kUnsupported, format("%s (stages serve F, B, I and W)", to_string(op).c_str())};
   }
+}
+
+// A stage's layers in their order, which is that of every pass.
+Status StageWork::gather(const Held& held, bool opens) {
+  const LayerRange& layers = held.stage.layers();
+  for (std::size_t layer = layers.begin; step_.gate != nullptr && layer < layers.end; ++layer) {
+    GW_TRY(opens ? step_.gate->open(layer, Way::kForward)
+                 : step_.gate->close(layer, Way::kForward));
+  }
+  return {};
 }
 
 Status StageWork::forward(Held& held, int micro) {
@@ -140,7 +153,7 @@ Status StageWork::forward(Held& held, int micro) {
     std::copy_n(message.begin(), input.size(), input.begin());
     pool.give_back(micro);
   }
-  if (rows > 0) GW_TRY(held.stage.forward(micro, step_.gate).error());
+  if (rows > 0) GW_TRY(held.stage.forward(micro, layer_gate()).error());
   if (!held.is_last) {
     GW_ASSIGN(const std::span<const float> output, held.stage.output(micro));
     GW_ASSIGN(const std::span<float> message, held.activations_out.take(micro));
@@ -212,8 +225,8 @@ Status StageWork::add_gradients(Held& held, const PipelineOp& op) {
     return done ? step_.done(index) : Status();
   };
   GW_TRY(op.kind == PipelineOpKind::kBackward
-             ? held.stage.backward(op.micro, micro.grads, std::ref(complete), step_.gate)
-             : held.stage.backward_params(op.micro, micro.grads, std::ref(complete), step_.gate));
+             ? held.stage.backward(op.micro, micro.grads, std::ref(complete), layer_gate())
+             : held.stage.backward_params(op.micro, micro.grads, std::ref(complete), layer_gate()));
   if (--micro.stages_left > 0) return {};
   return step_.fold->micro_batch_done(op.micro, step_.batches[op.micro].loss_scale);
 }

@@ -1,5 +1,5 @@
-// What the operations of one rank's list do with real layers: F, B, I and W of its stages, and the
-// messages between them.
+// What the operations of one rank's list do with real layers: F, B, I and W of its stages, UNSHARD
+// and RESHARD of their parameters, and the messages between them.
 //
 // A message is a micro-batch's activations or their derivative, (rows, width) in fp32, always with
 // room for all rows. Between stages of one rank it is handed over in place.
@@ -97,6 +97,9 @@ class StageWork final : public PipelineWork {
       : model_(model), data_(data), max_rows_(options.max_rows) {}
   Result<Held*> held(int stage);
   Result<std::span<float>> taken(const PipelineOp& op);
+  // Who brings parameters layer by layer; null: they are there.
+  LayerGate* layer_gate() const { return gathers_ ? nullptr : step_.gate; }
+  Status gather(const Held& held, bool opens);
   Status forward(Held& held, int micro);
   Status judge(Held& held, int micro);
   Status derive_loss(Held& held, int micro);
@@ -109,6 +112,7 @@ class StageWork final : public PipelineWork {
   const Model<float>& model_;
   const DataSet& data_;
   std::int64_t max_rows_;
+  bool gathers_ = false;  // stages' parameters, all of a stage at a time
   std::vector<std::unique_ptr<Held>> held_;
   std::vector<float> inputs_;  // of samples whose labels alone are wanted
   std::vector<std::uint32_t> labels_;

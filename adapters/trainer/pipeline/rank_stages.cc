@@ -26,9 +26,9 @@ TensorView tensor_of(std::span<const NamedTensor> tensors, const std::string& na
 
 Result<std::unique_ptr<RankStages>> RankStages::create(const Model<float>& whole,
                                                        const PipelineSchedule& schedule,
-                                                       MeshGroups& groups) {
+                                                       MeshGroups& groups, bool gathers) {
   GW_ASSIGN(Communicator* const group, groups.group(MeshScope::kPp));
-  GW_ASSIGN(StagePlan plan, plan_stages(whole, schedule, group->rank(), {}));
+  GW_ASSIGN(StagePlan plan, plan_stages(whole, schedule, group->rank(), {}, gathers));
   GW_ASSIGN(Model<float> part, whole.part(plan.layers()));
   GW_ASSIGN(CommunicatorTransfers transfers, CommunicatorTransfers::create(*group, plan.schedule));
   return std::unique_ptr<RankStages>(

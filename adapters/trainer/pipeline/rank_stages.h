@@ -31,11 +31,12 @@ struct WholeModel {
 class RankStages {
  public:
   // `schedule`: valid, without transfers, for the mesh's pp ranks. `whole` and `groups` are
-  // borrowed for the object's life. Collective over the rank's group of the scope pp. Errors as
-  // plan_stages(), Model::part() and CommunicatorTransfers::create().
+  // borrowed for the object's life. gathers: as plan_stages() has it, for strategies that bring
+  // parameters (Demands::layer_by_layer). Collective over the rank's group of the scope pp. Errors
+  // as plan_stages(), Model::part() and CommunicatorTransfers::create().
   static Result<std::unique_ptr<RankStages>> create(const Model<float>& whole,
                                                     const PipelineSchedule& schedule,
-                                                    MeshGroups& groups);
+                                                    MeshGroups& groups, bool gathers = false);
   RankStages(const RankStages&) = delete;
   RankStages& operator=(const RankStages&) = delete;
 

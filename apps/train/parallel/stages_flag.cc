@@ -9,7 +9,6 @@ namespace gradwire {
 const std::vector<UnservedByStages>& unserved_by_stages() {
   using Options = const TrainOptions&;
   static const std::vector<UnservedByStages> all{
-      {"--zero", "--zero 0", [](Options o) { return o.zero > 0; }},
       {"--optimizer", "sgd, nesterov, adamw or lamb",
        [](Options o) {
          const auto choice = parse_optimizer(o.optimizer);

@@ -43,7 +43,7 @@ inline Status run_mesh_rank(const MeshTraining& mesh, const Plan& plan, Communic
   if (mesh.stages > 1) {
     GW_ASSIGN(const PipelineSchedule schedule,
               generate_pipeline(mesh.spec, mesh.stages, training.accumulate));
-    GW_ASSIGN(stages, RankStages::create(*training.model, schedule, groups));
+    GW_ASSIGN(stages, RankStages::create(*training.model, schedule, groups, training.zero == 3));
     options.share = &stages->share();
   }
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));

@@ -91,6 +91,32 @@ TEST_F(TrainStages, SaveTheWholeModel) {
   EXPECT_EQ(contents(file("stages")).size(), contents(file("whole")).size());
 }
 
+// Replicas of a stage shard what is the stage's.
+TEST_F(TrainStages, ShardTheirState) {
+  const std::vector<Words> all{{},
+                               {"--precision", "bf16"},
+                               {"--precision", "fp16"},
+                               {"--optimizer", "adamw", "--lr", "0.002", "--eval-every", "2"},
+                               {"--parameter-compressor", "cast:bf16"}};
+  for (const char* zero : {"1", "2", "3"}) {
+    for (const Words& more : all) {
+      Words words = kMlp;
+      words.insert(words.end(), more.begin(), more.end());
+      words.insert(words.end(), {"--zero", zero, "--save-params", file("whole")});
+      const nlohmann::json whole = totals("dp=2", words);
+      ASSERT_TRUE(whole.contains("params_hash")) << zero;
+      words.back() = file("stages");
+      for (const char* parallel : {"dp=2,pp=2/interleaved", "dp=2,pp=3/zb-h1"}) {
+        const std::string what = std::string(parallel) + " " + zero + " " + words[2];
+        const nlohmann::json stages = totals(parallel, words);
+        EXPECT_EQ(stages["params_hash"], whole["params_hash"]) << what;
+        EXPECT_EQ(stages["accuracy"], whole["accuracy"]) << what;
+        EXPECT_TRUE(contents(file("stages")) == contents(file("whole"))) << what;
+      }
+    }
+  }
+}
+
 // A file is the whole model's, whoever reads it.
 TEST_F(TrainStages, LoadTheirPartsOfAFile) {
   const Words resnet{"--model", "resnet8", "--width", "4"};
@@ -180,16 +206,10 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
   std::vector<std::pair<std::string, std::string>> rows;
   for (const UnservedByStages& one : unserved_by_stages()) rows.emplace_back(one.flag, one.served);
   EXPECT_THAT(table_of_the_manual(), ::testing::ElementsAreArray(rows));
-  const std::vector<Words> asked{{"--zero", "1"},
-                                 {"--optimizer", "onebit_adam"},
-                                 {"--tied"},
-                                 {"--accumulate-policy", "reduce-each"},
-                                 {"--clip-worker", "1"},
-                                 {"--no-main-grads"},
-                                 {"--offload", "optimizer"},
-                                 {"--measure-every", "2"},
-                                 {"--memory"},
-                                 {"--dry-run"}};
+  const std::vector<Words> asked{
+      {"--optimizer", "onebit_adam"}, {"--tied"},          {"--accumulate-policy", "reduce-each"},
+      {"--clip-worker", "1"},         {"--no-main-grads"}, {"--offload", "optimizer"},
+      {"--measure-every", "2"},       {"--memory"},        {"--dry-run"}};
   ASSERT_EQ(asked.size() + 1, rows.size());  // but for a GPU
   for (const Words& flags : asked) {
     Words words{"--parallel", "pp=2", "--steps", "1", "--accumulate", "2", "--batch", "48"};

@@ -1,0 +1,98 @@
+// All that goes with stages, together: each test is one row of a table of sharding, layers that are
+// computed again, precision and compressor, and compares with the same run without stages, also
+// where it goes on from a checkpoint on other replicas and stages.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/adapters/pipeline/mesh_runs.h"
+
+namespace gradwire::testing::stage_composition_test {
+namespace {
+
+constexpr int kMicroBatches = 8;
+constexpr std::int64_t kSteps = 13;  // of which ten come before the checkpoint
+
+struct Row {
+  int zero = 0;
+  std::string recompute;
+  std::string precision;
+  std::string compressor;  // "": none
+};
+
+std::string name_of(const Row& row) {
+  const std::string method = row.compressor.substr(0, row.compressor.find(':'));
+  return "Zero" + std::to_string(row.zero) + "_Recompute_" + row.recompute + "_" + row.precision +
+         "_" + method;
+}
+void PrintTo(const Row& row, std::ostream* out) { *out << name_of(row); }
+
+std::vector<Row> rows() {
+  const std::vector<std::string> sharded{"none", "qsgd:bits=4,ef=ef14,min_elems=0,dense_1d=false",
+                                         "signsgd:ef=ef14,min_elems=0,dense_1d=false"};
+  std::vector<std::string> whole = sharded;
+  whole.insert(whole.end(), {"topk:ratio=0.1,ef=ef14,min_elems=0,dense_1d=false",
+                             "powersgd:rank=2,ef=ef14,min_elems=0"});
+  std::vector<Row> all;
+  for (const int zero : {0, 1, 2, 3}) {
+    for (const char* recompute : {"none", "full"}) {
+      for (const char* precision : {"fp32", "bf16", "fp16"}) {
+        for (const std::string& compressor : zero == 0 ? whole : sharded) {
+          all.push_back({zero, recompute, precision, compressor});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+const Model<float>& five_layers() {
+  static const auto kModel =
+      std::move(make_model<float>({"mlp", {20, 16, 16, 12}}, digits().shape(), 10)).value();
+  return kModel;
+}
+
+MeshTraining on(const Row& row, int replicas, int stages) {
+  const bool scaled = row.precision == "fp16";
+  return {.training = {.model = &five_layers(),
+                       .compressor = row.compressor,
+                       .ranks = replicas,
+                       .accumulate = kMicroBatches / replicas,
+                       .lr = 0.002,
+                       .steps = kSteps,
+                       .optimizer = "adamw",
+                       .zero = row.zero,
+                       .precision = parse_precision(row.precision).value(),
+                       .loss_scale = LossScaleOptions::parse(scaled ? "dynamic" : "none").value(),
+                       .recompute = row.recompute},
+          .stages = stages};
+}
+
+class StageComposition : public ::testing::TestWithParam<Row> {};
+
+TEST_P(StageComposition, HasTheBitsOfRunsWithoutStages) {
+  const Row& row = GetParam();
+  const TemporaryFolder plain;
+  const MeshEnded whole = run_mesh(on(row, 2, 1), {.save_to = plain.path()});
+  const TemporaryFolder staged;
+  expect_equal(run_mesh(on(row, 2, 2), {.save_to = staged.path()}), whole, "two stages");
+  expect_equal(run_mesh(on(row, 2, 4), {.resume_from = staged.path()}), whole, "from 2 to 4");
+  expect_equal(run_mesh(on(row, 2, 2), {.resume_from = plain.path()}), whole, "from 1 to 2");
+  for (const auto& [replicas, stages] : {std::pair{4, 2}, std::pair{1, 4}}) {
+    const MeshEnded other = run_mesh(on(row, replicas, 1), {.resume_from = plain.path()});
+    expect_equal(run_mesh(on(row, replicas, stages), {.resume_from = staged.path()}), other,
+                 std::to_string(replicas) + " replicas");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, StageComposition, ::testing::ValuesIn(rows()),
+                         [](const auto& info) { return name_of(info.param); });
+
+TEST(StageCompositionTable, HasAllRows) { EXPECT_EQ(rows().size(), 84U); }
+
+}  // namespace
+}  // namespace gradwire::testing::stage_composition_test
