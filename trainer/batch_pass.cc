@@ -126,7 +126,7 @@ Result<double> BatchPass::loss_of(const ModelPass<float>& pass, double loss_scal
   const std::span<const float> outputs = activations_.values(model_->last_level(), pass.rows);
   const std::span<float> by_outputs = activations_.deltas(model_->last_level(), pass.rows);
   if (there_ != nullptr) {
-    there_->judge(model_->loss(), pass.rows, outputs, by_outputs);
+    there_->judge(model_->loss(), pass.rows * data_->labels_per_sample(), outputs, by_outputs);
     if (loss_scale != 1) there_->kernels().scale(by_outputs, loss_scale);
     return 0.0;
   }
@@ -136,19 +136,24 @@ Result<double> BatchPass::loss_of(const ModelPass<float>& pass, double loss_scal
 }
 
 // Of the outputs that are there.
-Status BatchPass::add_judgement(std::int64_t rows, Judgement& sum) {
-  const std::span<const float> outputs = activations_.values(model_->last_level(), rows);
-  const std::int64_t labels = rows * data_->labels_per_sample();
+Status BatchPass::add_judgement(std::span<const std::uint32_t> samples, Judgement& sum) {
+  const auto rows = static_cast<std::int64_t>(samples.size());
+  const std::int64_t labels = data_->labels_of(samples);
+  const std::span<const float> outputs =
+      activations_.values(model_->last_level(), rows)
+          .first(static_cast<std::size_t>(labels * data_->classes()));
   sum.labels += labels;
   if (there_ != nullptr) {
-    there_->judge(model_->loss(), rows, outputs, {});
+    there_->judge(model_->loss(), labels, outputs, {});
     GW_ASSIGN(const DeviceBatch::Found found, there_->found());
     sum.correct += static_cast<std::int64_t>(found.correct);
     sum.loss += found.loss * static_cast<double>(labels);
     return {};
   }
-  sum.correct += count_correct<float>(outputs, labels_);
-  sum.loss += mean_loss<float>(model_->loss(), outputs, labels_, {}) * static_cast<double>(labels);
+  const auto judged =
+      std::span<const std::uint32_t>(labels_).first(static_cast<std::size_t>(labels));
+  sum.correct += count_correct<float>(outputs, judged);
+  sum.loss += mean_loss<float>(model_->loss(), outputs, judged, {}) * static_cast<double>(labels);
   return {};
 }
 
@@ -185,7 +190,7 @@ Result<Judgement> BatchPass::judge(std::span<const float> params, std::int64_t b
     GW_ASSIGN(ModelPass<float> pass, load(params, data_->test(), samples));
     pass.context.mode = PassMode::kEvaluate;
     GW_TRY(walk_->forward(pass, gate));
-    GW_TRY(add_judgement(rows, sum));
+    GW_TRY(add_judgement(samples, sum));
   }
   // Layers are opened by all ranks together: whoever has no samples left opens them all the same.
   for (; gate != nullptr && passes > 0; --passes) {

@@ -109,7 +109,7 @@ class BatchPass final : public RunningStatistics {
   Buffer buffers_;                      // of the host, always
   std::vector<double> statistics_;
   Result<double> loss_of(const ModelPass<float>& pass, double loss_scale);
-  Status add_judgement(std::int64_t rows, Judgement& sum);
+  Status add_judgement(std::span<const std::uint32_t> samples, Judgement& sum);
 
   const OnTrainerSpan* told_ = nullptr;
 };

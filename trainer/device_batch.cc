@@ -68,12 +68,12 @@ Status DeviceBatch::load(std::int64_t rows, std::span<float> x) const {
                     stream);
 }
 
-void DeviceBatch::judge(Loss loss, std::int64_t rows, std::span<const float> outputs,
+void DeviceBatch::judge(Loss loss, std::int64_t count, std::span<const float> outputs,
                         std::span<float> by_outputs) {
-  const auto count = static_cast<std::size_t>(rows * labels_);
+  const auto judged = static_cast<std::size_t>(count);
   const std::span<const std::uint32_t> labels =
-      values_of<const std::uint32_t>(labels_there_).first(count);
-  const std::span<double> by_label = values_of<double>(by_label_).first(2 * count);
+      values_of<const std::uint32_t>(labels_there_).first(judged);
+  const std::span<double> by_label = values_of<double>(by_label_).first(2 * judged);
   if (loss == Loss::kSquares) {
     kernels_->squared_error(outputs, labels, by_outputs, by_label, found_.there<double>());
   } else {

@@ -34,8 +34,8 @@ class DeviceBatch {
   // Enqueues their copies, the samples' to `x`.
   Status load(std::int64_t rows, std::span<float> x) const;
 
-  // Enqueues the loss of outputs of `rows` samples and its derivative (none: empty).
-  void judge(Loss loss, std::int64_t rows, std::span<const float> outputs,
+  // Enqueues the loss of outputs for the first `labels` labels and its derivative (none: empty).
+  void judge(Loss loss, std::int64_t labels, std::span<const float> outputs,
              std::span<float> by_outputs);
   struct Found {
     double loss = 0;     // mean over labels

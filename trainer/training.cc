@@ -257,7 +257,7 @@ Result<double> Trainer::evaluate(Strategy& strategy) {
   std::array<double, 2> sums{static_cast<double>(mine.correct), mine.loss};
   GW_TRY(strategy.consensus().sum(sums, Scope::kWorld));
   const auto labels =
-      static_cast<double>(std::max<std::int64_t>(samples * data_->labels_per_sample(), 1));
+      static_cast<double>(std::max<std::int64_t>(data_->labels_of(data_->evaluation()), 1));
   test_loss_ = sums[1] / labels;
   return sums[0] / labels;
 }

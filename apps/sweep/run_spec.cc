@@ -181,7 +181,7 @@ Json spec_of(const StudyCase& one, std::uint64_t seed) {
   Json spec{{"compressor", one.compressor}, {"seed", seed},   {"ranks", one.ranks},
             {"transport", one.transport},   {"lab", one.lab}, {"flags", one.flags}};
   std::string inputs;
-  for (const char* name : {"data-dir", "load-params", "text-file", "vocabulary"}) {
+  for (const char* name : {"data-dir", "load-params", "text-file", "text-valid", "vocabulary"}) {
     const auto flag = one.flags.find(name);
     if (flag != one.flags.end()) inputs += state_of(flag->second);
   }

@@ -56,6 +56,7 @@ Json cells(const StepRow& row) {
 
 void add(StepRow& sums, const StepRow& row) {
   sums.loss = row.loss;
+  sums.tokens += row.tokens;
   sums.bytes_sent += row.bytes_sent;
   for (std::size_t i = 0; i < sums.traffic.size(); ++i) sums.traffic[i] += row.traffic[i];
   sums.payload_bytes += row.payload_bytes;
@@ -79,6 +80,7 @@ StepRow row_of(const Json& line) {
     return whole ? line[key].get<std::uint64_t>() : 0;
   };
   row.loss = number("loss");
+  row.tokens = static_cast<std::int64_t>(bytes("tokens"));
   row.bytes_sent = bytes("bytes_sent");
   for (std::size_t i = 0; line.contains("traffic_bytes") && i < row.traffic.size(); ++i) {
     const Json& by_class = line["traffic_bytes"];
@@ -96,6 +98,14 @@ StepRow row_of(const Json& line) {
   row.decode_seconds = number("decode_seconds");
   row.exposed_seconds = number("exposed_seconds");
   return row;
+}
+
+// Of texts alone.
+void put_tokens(const StepRow& row, Json& line) {
+  if (row.tokens == 0) return;
+  line["tokens"] = row.tokens;
+  if (row.step_seconds <= 0) return;
+  line["tokens_per_second"] = nine_digits(static_cast<double>(row.tokens) / row.step_seconds);
 }
 
 Json memory_json(const MemoryTable& table) {
@@ -173,6 +183,8 @@ Status MetricsFile::write(const StepRow& row) {
   line["loss"] = nine_digits(row.loss);
   if (row.accuracy) line["accuracy"] = *row.accuracy;
   if (row.test_loss) line["test_loss"] = nine_digits(*row.test_loss);
+  if (row.test_loss && row.tokens > 0) line["perplexity"] = nine_digits(std::exp(*row.test_loss));
+  put_tokens(row, line);
   line["lr"] = row.lr;
   if (row.gradient_norm) line["gradient_norm"] = nine_digits(*row.gradient_norm);
   if (row.loss_scale) line["loss_scale"] = *row.loss_scale;
@@ -193,6 +205,9 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   if (facts.diverged) line["diverged"] = true;
   if (!facts.diverged) line["accuracy"] = facts.accuracy;
   if (facts.test_loss) line["test_loss"] = nine_digits(*facts.test_loss);
+  if (facts.test_loss && facts.is_text)
+    line["perplexity"] = nine_digits(std::exp(*facts.test_loss));
+  put_tokens(sums_, line);
   if (facts.test_samples > 0) line["test_samples"] = facts.test_samples;
   line.update(cells(sums_));
   if (!facts.diverged) {

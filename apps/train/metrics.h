@@ -20,6 +20,7 @@ struct StepRow {
   double loss = 0;                  // mean over the global batch, before the update
   std::optional<double> accuracy;   // of the test set, 0 to 1, where it was evaluated
   std::optional<double> test_loss;  // there too
+  std::int64_t tokens = 0;          // of a text, that the step trained on, by all ranks; 0: no text
   double lr = 0;
   std::optional<double> gradient_norm = {};  // where gradients are clipped
   std::optional<double> loss_scale = {};     // where there is one
@@ -61,6 +62,7 @@ struct RunFacts {
   bool diverged = false;          // ended by a value that is not finite: no accuracy, no parameters
   double accuracy = 0;            // final
   std::optional<double> test_loss = {};
+  bool is_text = false;  // so that the test loss is a perplexity's logarithm
   // Of rank 0's log of pushes, where there is one: pushes applied since each one's pull.
   std::optional<double> staleness_mean = {};
   std::optional<std::int64_t> staleness_most = {};

@@ -44,6 +44,8 @@ DataOptions data_options(const TrainOptions& o) {
   d.text.context = o.context;
   d.text.vocabulary_size = o.vocabulary_size;
   d.text.vocabulary_file = o.vocabulary;
+  d.text.evaluated = o.evaluated_windows;
+  d.valid_file = o.text_valid;
   return d;
 }
 
@@ -83,9 +85,7 @@ Shuffle shuffle_of(const TrainOptions& o, const DataSet& data) {
   return o.shuffle == "none" ? Shuffle::kNone : Shuffle::kEpoch;
 }
 
-std::int64_t judged_labels(const DataSet& data) {
-  return static_cast<std::int64_t>(data.evaluation().size()) * data.labels_per_sample();
-}
+std::int64_t judged_labels(const DataSet& data) { return data.labels_of(data.evaluation()); }
 
 Status check_problem(const TrainOptions& options) {
   const bool is_text = is_text_set(options.data);
@@ -309,6 +309,7 @@ StepRow RankRun::row_of(const StepReport& step, const TrafficBytes& sent) {
   row.loss = step.loss;
   row.accuracy = step.accuracy;
   row.test_loss = step.test_loss;
+  if (problem_.data.is_text()) row.tokens = options_.batch * problem_.data.labels_per_sample();
   row.lr = step.lr;
   row.gradient_norm = step.gradient_norm;
   row.loss_scale = step.loss_scale;
@@ -375,6 +376,7 @@ RunFacts RankRun::facts() const {
   facts.momentum = options_.momentum;
   facts.seed = options_.seed;
   facts.test_samples = judged_labels(problem_.data);
+  facts.is_text = problem_.data.is_text();
   return facts;
 }
 

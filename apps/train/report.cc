@@ -1,6 +1,7 @@
 #include "apps/train/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <utility>
 
@@ -64,9 +65,14 @@ Status RunReport::step(const StepRow& row) {
   bytes_sent_ += row.bytes_sent;
   dense_bytes_ += row.dense_bytes;
   loss_ = row.loss;
+  tokens_ += row.tokens;
   if (progress_ != nullptr) {
     says_ =
         format("loss %.4f  %.2f ms/step", row.loss, 1e3 * seconds_ / static_cast<double>(steps_));
+    if (row.test_loss && row.tokens > 0) {
+      says_ +=
+          format("  test loss %.4f, perplexity %.4g", *row.test_loss, std::exp(*row.test_loss));
+    }
     if (row.accuracy) says_ += format("  test accuracy %.2f %%", 100 * *row.accuracy);
   }
   progress(row);
@@ -92,12 +98,21 @@ Status RunReport::finish(const RunFacts& facts) {
   if (metrics_) GW_TRY(metrics_->write_totals(facts));
   if (quiet_) return {};
   std::string text = format("test accuracy %.2f %%", 100 * facts.accuracy);
-  if (facts.test_loss) text += format(", test loss %.4f", *facts.test_loss);
+  if (facts.test_loss && facts.is_text) {
+    text =
+        format("test loss %.4f, perplexity %.4g, ", *facts.test_loss, std::exp(*facts.test_loss)) +
+        text;
+  } else if (facts.test_loss) {
+    text += format(", test loss %.4f", *facts.test_loss);
+  }
   if (steps_ > 0) {
     const auto steps = static_cast<double>(steps_);
     text +=
         format(", last loss %.4f, %.2f ms per step, %s sent per rank and step", loss_,
                1e3 * seconds_ / steps, amount(static_cast<double>(bytes_sent_) / steps).c_str());
+    if (tokens_ > 0 && seconds_ > 0) {
+      text += format(", %.0f tokens per second", static_cast<double>(tokens_) / seconds_);
+    }
     if (bytes_sent_ > 0 && dense_bytes_ > 0) {
       text += format(" (fp32 ring %s, ratio %.1f)",
                      amount(static_cast<double>(dense_bytes_) / steps).c_str(),

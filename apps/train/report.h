@@ -54,6 +54,7 @@ class RunReport {
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t dense_bytes_ = 0;
   double loss_ = 0;
+  std::int64_t tokens_ = 0;
 };
 
 }  // namespace gradwire

@@ -35,6 +35,8 @@ void add_problem_flags(Flags& flags, TrainOptions& o) {
   flags.folder("data-dir", o.data_dir, "folder of the data set, or its parent",
                "GRADWIRE_DATA, else the sets that come with gradwire");
   flags.file("text-file", o.text_file, "text to train on, with --data text");
+  flags.file("text-valid", o.text_valid, "text to test on, with --data text",
+             "the last tenth of --text-file");
   flags.choice("tokens", o.tokens, {"bytes", "characters", "words"}, "tokens of a text");
   flags.integer("context", o.context, kFromOne, "length of a text sample, in tokens");
   flags.integer("vocabulary-size", o.vocabulary_size, {2, 1 << 20},
@@ -238,10 +240,25 @@ void add_checkpoint_flags(Flags& flags, TrainOptions& o) {
       "continuation from the most recent complete checkpoint; without one, from the start");
 }
 
+Status set_evaluated(const std::string& text, TrainOptions& o) {
+  const auto windows = text == "full" ? std::optional<std::int64_t>(0) : to_int(text);
+  if (!windows || (*windows < 1 && text != "full")) {
+    return {Code::kInvalidArgument,
+            "got '" + text + "' (expected full, or a number of windows from 1 on)"};
+  }
+  o.evaluated_windows = windows;
+  return {};
+}
+
 void add_report_flags(Flags& flags, TrainOptions& o) {
   flags.group("Reports");
   flags.integer("eval-every", o.eval_every, kFromZero,
                 "steps between evaluations on the test set; 0: at the end only");
+  flags.custom(
+      "eval", "full|N", "1,600 windows drawn at random, always the same",
+      [&o](const std::string& text) { return set_evaluated(text, o); },
+      "what of a text is evaluated: full (all of the test set, every token predicted once) or its "
+      "first N windows; they follow one another without overlap");
   flags.integer("measure-every", o.measure_every, kFromZero,
                 "steps between measurements of the averaged gradient's error and the residual, not "
                 "counted in the metrics' bytes and seconds; 0: never");

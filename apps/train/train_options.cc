@@ -8,6 +8,7 @@
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "base/text.h"
 #include "collectives/device/nccl_backend.h"
+#include "trainer/data/catalog.h"
 
 namespace gradwire {
 namespace {
@@ -126,6 +127,7 @@ Status check_paths(const Flags& flags, const TrainOptions& o) {
   for (const auto& [name, path] : {std::pair("checkpoint", &o.checkpoint),
                                    {"load-params", &o.load_params},
                                    {"metrics", &o.metrics},
+                                   {"text-valid", &o.text_valid},
                                    {"save-params", &o.save_params},
                                    {"trace", &o.trace}}) {
     if (!flags.given(name) || !path->empty()) continue;
@@ -205,6 +207,13 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   }
   if (flags.given("text-file") != (options.data == "text")) {
     return refuse("--text-file and --data text require each other (got one of them)");
+  }
+  if (flags.given("text-valid") && options.data != "text") {
+    return refuse("--text-valid requires --data text (got --data " + options.data + ")");
+  }
+  if (flags.given("eval") && !is_text_set(options.data)) {
+    return refuse("--eval requires a text (got --data " + options.data + ", of which all is " +
+                  "evaluated)");
   }
   GW_TRY(check_paths(flags, options));
   return check_model_flags(flags, options);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct TrainOptions {
   std::string data = "digits";
   std::string data_dir;   // "" asks GRADWIRE_DATA, then the folder that carries the set
   std::string text_file;  // of --data text
+  std::string text_valid;
   std::string tokens = "characters";
   std::int64_t context = 64;
   std::int64_t vocabulary_size = 4096;
@@ -62,6 +64,8 @@ struct TrainOptions {
   LrSchedule lr_schedule;
   std::string shuffle = "auto";
   std::int64_t eval_every = 0;  // steps; 0: at the end only
+  // Windows of a text that follow one another; 0: all; none: some, drawn at random.
+  std::optional<std::int64_t> evaluated_windows = {};
 
   std::string traffic;  // what it says is settled into this and other compressors
   std::string compressor = "none";

@@ -92,6 +92,65 @@ TEST(Text, IsJudgedByTheSameWindowsAlways) {
   EXPECT_TRUE(std::ranges::equal(set.evaluation(), again.evaluation()));
 }
 
+// 41 tokens test: 40 are predicted, by windows of 16, 16 and 8.
+TEST(Text, WindowsInOrderPredictEveryTokenOnce) {
+  TextOptions options = characters(16);
+  options.evaluated = 0;
+  std::string test;
+  for (int i = 0; i < 41; ++i) test += static_cast<char>('a' + i % 7);
+  auto made = make_text("hand", std::string(100, 'a') + "bcdefg", test, options);
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const DataSet& set = made.value();
+  EXPECT_EQ(set.train().tokens.size(), 106u);
+  EXPECT_THAT(set.evaluation(), ElementsAre(0, 16, 32));
+  EXPECT_EQ(set.labels_of(set.evaluation()), 40);
+  EXPECT_EQ(set.labels_of(set.evaluation().first(2)), 32);
+  EXPECT_EQ(set.labels_of(set.evaluation().last(1)), 8);
+  EXPECT_EQ(set.labels_of({}), 0);
+  std::vector<float> x(3 * 16, -1);
+  std::vector<std::uint32_t> labels(3 * 16, 99);
+  set.take(set.test(), set.evaluation(), x, labels);
+  for (std::size_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(x[i], static_cast<float>(i % 7)) << i;
+    EXPECT_EQ(labels[i], (i + 1) % 7) << i;
+  }
+  for (std::size_t i = 40; i < 48; ++i) {
+    EXPECT_EQ(x[i], 0) << i;
+    EXPECT_EQ(labels[i], 0u) << i;
+  }
+  options.evaluated = 2;
+  const auto two = make_text("hand", std::string(100, 'a') + "bcdefg", test, options);
+  EXPECT_EQ(two.value().labels_of(two.value().evaluation()), 32);
+  options.evaluated = 4;
+  EXPECT_THAT(make_text("hand", std::string(100, 'a') + "bcdefg", test, options).error(),
+              fails(kInvalid, "4 windows of 16 tokens", "at most 3"));
+}
+
+// Characters of both texts; words are counted in the first one alone.
+TEST(Text, AnotherTextTests) {
+  const auto letters = make_text("hand", "abab", "cab", characters(1));
+  ASSERT_TRUE(letters.has_value()) << letters.error().message();
+  EXPECT_THAT(letters.value().vocabulary(), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(letters.value().train().tokens, ElementsAre(0, 1, 0, 1));
+  EXPECT_THAT(letters.value().test().tokens, ElementsAre(2, 0, 1));
+  TextOptions options = characters(1);
+  options.tokens = TokenKind::kWords;
+  const auto words = make_text("hand", "x y y", "y z", options);
+  ASSERT_TRUE(words.has_value()) << words.error().message();
+  EXPECT_THAT(words.value().vocabulary(), ElementsAre(kUnknownWord, "y", "x"));
+  EXPECT_THAT(words.value().train().tokens, ElementsAre(2, 1, 1));
+  EXPECT_THAT(words.value().test().tokens, ElementsAre(1, 0));
+  EXPECT_THAT(make_text("hand", "abab", "c", characters(1)).error(), fails(kInvalid, "1 to test"));
+}
+
+TEST(Text, WhatWikiTextWritesStaysWhole) {
+  EXPECT_THAT(words_of("the <unk> of 1 @,@ 000 @-@ year a@b @@-@ <b> @\n"),
+              ElementsAre("the", kUnknownWord, "of", "1", "@,@", "000", "@-@", "year", "a", "@",
+                          "b", "@", "@-@", "<", "b", ">", "@", kLineEnd));
+  EXPECT_THAT(frequent_words(words_of("<unk> a <unk> @-@ a <unk>"), 9),
+              ElementsAre(kUnknownWord, "a", "@-@"));
+}
+
 TEST(Text, WordsAndMarks) {
   EXPECT_THAT(words_of("It's so,\n  so -- far.\n"),
               ElementsAre("It's", "so", ",", kLineEnd, "so", "-", "-", "far", ".", kLineEnd));

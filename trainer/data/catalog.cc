@@ -60,11 +60,16 @@ Result<DataSet> load_cifar10_subset(const Paths& paths, const DataOptions& /*opt
                  std::move(test));
 }
 
+std::string_view text_in(const std::vector<std::uint8_t>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+constexpr std::size_t kLongestText = std::size_t{1} << 30;
+
 Result<DataSet> read_text(const std::string& name, const std::string& path,
                           const DataOptions& options) {
-  GW_ASSIGN(const std::vector<std::uint8_t> bytes, read_file_bytes(path, std::size_t{1} << 30));
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return make_text(name, text, options.text);
+  GW_ASSIGN(const std::vector<std::uint8_t> bytes, read_file_bytes(path, kLongestText));
+  return make_text(name, text_in(bytes), options.text);
 }
 
 Result<DataSet> load_tinyshakespeare(const Paths& paths, const DataOptions& options) {
@@ -75,7 +80,12 @@ Result<DataSet> load_text(const Paths& /*paths*/, const DataOptions& options) {
   if (options.text_file.empty()) {
     return Status(Code::kInvalidArgument, "data set text: no file (expected one to read)");
   }
-  return read_text("text", options.text_file, options);
+  if (options.valid_file.empty()) return read_text("text", options.text_file, options);
+  GW_ASSIGN(const std::vector<std::uint8_t> train,
+            read_file_bytes(options.text_file, kLongestText));
+  GW_ASSIGN(const std::vector<std::uint8_t> test,
+            read_file_bytes(options.valid_file, kLongestText));
+  return make_text("text", text_in(train), text_in(test), options.text);
 }
 
 Result<DataSet> load_grammar(const Paths& /*paths*/, const DataOptions& options) {

@@ -21,7 +21,8 @@ struct DataPlaces {
 // How texts are read.
 struct DataOptions {
   TextOptions text = {};
-  std::string text_file = {};  // of the set `text`
+  std::string text_file = {};   // of the set `text`
+  std::string valid_file = {};  // likewise: what tests; "": the last tenth of text_file
 };
 
 // digits: 1,437 + 360 images of 8x8 grey pixels, carried by the project.

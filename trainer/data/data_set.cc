@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/hash.h"
+#include "base/text.h"
 
 namespace gradwire {
 namespace {
@@ -71,12 +72,45 @@ void DataSet::take_windows(const Samples& from, std::span<const std::uint32_t> s
   const auto context = static_cast<std::size_t>(from.context);
   GW_CHECK(out.size() == starts.size() * context && labels.size() == out.size());
   for (std::size_t i = 0; i < starts.size(); ++i) {
+    GW_CHECK(starts[i] + 1 < from.tokens.size());
     const std::uint32_t* token = from.tokens.data() + starts[i];
-    for (std::size_t t = 0; t < context; ++t) {
-      out[i * context + t] = static_cast<float>(token[t]);
-      labels[i * context + t] = token[t + 1];
+    const std::size_t there = std::min(context, from.tokens.size() - 1 - starts[i]);
+    const std::span<float> row = out.subspan(i * context, context);
+    const std::span<std::uint32_t> row_labels = labels.subspan(i * context, context);
+    for (std::size_t t = 0; t < there; ++t) {
+      row[t] = static_cast<float>(token[t]);
+      row_labels[t] = token[t + 1];
     }
+    std::fill(row.begin() + static_cast<std::ptrdiff_t>(there), row.end(), 0.0F);
+    std::fill(row_labels.begin() + static_cast<std::ptrdiff_t>(there), row_labels.end(), 0U);
   }
+}
+
+Status DataSet::judge_in_order(std::int64_t most) {
+  const std::int64_t context = test_.context;
+  const auto predicted = static_cast<std::int64_t>(test_.tokens.size()) - 1;
+  if (context == 0 || predicted < 1) {
+    return {Code::kInvalidArgument, "data set " + name_ + ": no windows (expected a text)"};
+  }
+  const std::int64_t windows = (predicted + context - 1) / context;
+  if (most > windows) {
+    return {Code::kInvalidArgument,
+            format("data set %s: %lld windows of %lld tokens to evaluate (expected at most %lld)",
+                   name_.c_str(), static_cast<long long>(most), static_cast<long long>(context),
+                   static_cast<long long>(windows))};
+  }
+  evaluation_.resize(static_cast<std::size_t>(most == 0 ? windows : most));
+  for (std::size_t i = 0; i < evaluation_.size(); ++i) {
+    evaluation_[i] = static_cast<std::uint32_t>(i * static_cast<std::size_t>(context));
+  }
+  return {};
+}
+
+std::int64_t DataSet::labels_of(std::span<const std::uint32_t> samples) const {
+  const std::int64_t all = static_cast<std::int64_t>(samples.size()) * labels_per_sample();
+  if (!is_text() || samples.empty()) return all;
+  const auto behind = static_cast<std::int64_t>(test_.tokens.size()) - 1 - samples.back();
+  return all - std::max<std::int64_t>(test_.context - behind, 0);
 }
 
 void DataSet::take(const Samples& from, std::span<const std::uint32_t> indices,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/status.h"
 #include "trainer/data/order.h"
 #include "trainer/layers/layer.h"
 
@@ -57,12 +58,19 @@ class DataSet {
   // The order of training. kEpoch and kNone take windows side by side, kUniform any of them.
   DataOrder order(std::uint64_t seed, Shuffle shuffle) const;
   // The samples of test() that a model is judged by: all images, or 1,600 windows of a text that
-  // are always the same (100 batches of 16).
+  // are always the same (100 batches of 16), or those of judge_in_order().
   std::span<const std::uint32_t> evaluation() const { return evaluation_; }
+  // Of a text, before anybody reads this: evaluation() becomes the first `most` of its windows that
+  // follow one another without overlap, 0: all of them. Of all, every token but the first is
+  // predicted once; the last window may be shorter (labels_of()). kInvalidArgument: fewer windows.
+  Status judge_in_order(std::int64_t most);
+  // Labels of samples of test(). A window that reaches beyond the text's end has fewer than others;
+  // they are its first ones, and such a window is the last of its samples.
+  std::int64_t labels_of(std::span<const std::uint32_t> samples) const;
 
   // out (indices.size(), channels, height, width) = the normalised samples, labels
   // (indices.size(), labels_per_sample()) their labels. `from` is train() or test() of this set,
-  // indices lie within it.
+  // indices lie within it. What a window has behind the text's end is token 0.
   void take(const Samples& from, std::span<const std::uint32_t> indices, std::span<float> out,
             std::span<std::uint32_t> labels) const;
 

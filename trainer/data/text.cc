@@ -15,6 +15,14 @@ namespace {
 struct Tokens {
   std::vector<std::uint32_t> numbers;
   std::vector<std::string> vocabulary;
+  std::int64_t train = 0;  // of the numbers, the first ones
+};
+
+// One text that is to be divided, or two.
+struct Texts {
+  std::string_view first;
+  std::string_view behind = {};
+  bool two = false;
 };
 
 bool in_word(char c) {
@@ -22,12 +30,26 @@ bool in_word(char c) {
          static_cast<unsigned char>(c) > 127;
 }
 
+bool is_mark(char c) { return static_cast<unsigned char>(c) > ' ' && !in_word(c); }
+
+// What WikiText writes for a rare word, or for a mark within a word or a number: its length at the
+// beginning of `text`, 0 where there is none.
+std::size_t written_whole(std::string_view text) {
+  if (text.starts_with(kUnknownWord)) return kUnknownWord.size();
+  constexpr std::size_t kMarked = 3;  // "@-@"
+  const bool marked = text.size() >= kMarked && text[0] == '@' && is_mark(text[1]) &&
+                      text[1] != '@' && text[2] == '@';
+  return marked ? kMarked : 0;
+}
+
 std::int64_t train_part(std::int64_t tokens) { return tokens / 10 * 9 + tokens % 10 * 9 / 10; }
 
 // Bytes as numbers: all 256, or those that occur.
-Tokens byte_tokens(std::string_view text, bool all) {
+Tokens byte_tokens(const Texts& texts, bool all) {
   std::array<bool, 256> seen{};
-  for (const char c : text) seen[static_cast<unsigned char>(c)] = true;
+  for (const std::string_view text : {texts.first, texts.behind}) {
+    for (const char c : text) seen[static_cast<unsigned char>(c)] = true;
+  }
   Tokens tokens;
   std::array<std::uint32_t, 256> number{};
   for (std::size_t byte = 0; byte < seen.size(); ++byte) {
@@ -35,18 +57,26 @@ Tokens byte_tokens(std::string_view text, bool all) {
     number[byte] = static_cast<std::uint32_t>(tokens.vocabulary.size());
     tokens.vocabulary.emplace_back(1, static_cast<char>(byte));
   }
-  tokens.numbers.reserve(text.size());
-  for (const char c : text) tokens.numbers.push_back(number[static_cast<unsigned char>(c)]);
+  tokens.numbers.reserve(texts.first.size() + texts.behind.size());
+  for (const std::string_view text : {texts.first, texts.behind}) {
+    for (const char c : text) tokens.numbers.push_back(number[static_cast<unsigned char>(c)]);
+  }
+  tokens.train = texts.two ? static_cast<std::int64_t>(texts.first.size())
+                           : train_part(static_cast<std::int64_t>(texts.first.size()));
   return tokens;
 }
 
-Result<Tokens> word_tokens(std::string_view text, const TextOptions& options) {
-  const std::vector<std::string_view> words = words_of(text);
+Result<Tokens> word_tokens(const Texts& texts, const TextOptions& options) {
+  std::vector<std::string_view> words = words_of(texts.first);
   Tokens tokens;
+  const auto first = static_cast<std::int64_t>(words.size());
+  tokens.train = texts.two ? first : train_part(first);
+  const std::vector<std::string_view> behind = words_of(texts.behind);
+  words.insert(words.end(), behind.begin(), behind.end());
   if (options.vocabulary_file.empty()) {
-    const auto part = static_cast<std::size_t>(train_part(static_cast<std::int64_t>(words.size())));
-    tokens.vocabulary = frequent_words({words.begin(), words.begin() + static_cast<long>(part)},
-                                       options.vocabulary_size);
+    tokens.vocabulary =
+        frequent_words({words.begin(), words.begin() + static_cast<std::ptrdiff_t>(tokens.train)},
+                       options.vocabulary_size);
   } else {
     GW_ASSIGN(tokens.vocabulary, read_vocabulary(options.vocabulary_file));
   }
@@ -88,6 +118,11 @@ std::vector<std::string_view> words_of(std::string_view text) {
     if (end > at) {
       words.push_back(text.substr(at, end - at));
       at = end;
+      continue;
+    }
+    if (const std::size_t length = written_whole(text.substr(at)); length > 0) {
+      words.push_back(text.substr(at, length));
+      at += length;
       continue;
     }
     const char mark = text[at];
@@ -148,32 +183,47 @@ Result<std::vector<std::string>> read_vocabulary(const std::string& path) {
   return words;
 }
 
-Result<DataSet> make_text(const std::string& name, std::string_view text,
-                          const TextOptions& options) {
+namespace {
+
+Result<DataSet> make(const std::string& name, const Texts& texts, const TextOptions& options) {
   GW_TRY(check(options).with_context("data set " + name));
   Tokens tokens;
   if (options.tokens == TokenKind::kWords) {
-    GW_ASSIGN(tokens, word_tokens(text, options));
+    GW_ASSIGN(tokens, word_tokens(texts, options));
   } else {
-    tokens = byte_tokens(text, options.tokens == TokenKind::kBytes);
+    tokens = byte_tokens(texts, options.tokens == TokenKind::kBytes);
   }
   const auto count = static_cast<std::int64_t>(tokens.numbers.size());
-  const std::int64_t split = train_part(count);
   Samples train;
   Samples test;
   train.context = options.context;
   test.context = options.context;
-  train.tokens.assign(tokens.numbers.begin(), tokens.numbers.begin() + split);
-  test.tokens.assign(tokens.numbers.begin() + split, tokens.numbers.end());
+  train.tokens.assign(tokens.numbers.begin(), tokens.numbers.begin() + tokens.train);
+  test.tokens.assign(tokens.numbers.begin() + tokens.train, tokens.numbers.end());
   if (train.count() < 1 || test.count() < 1) {
     return Status(
         Code::kInvalidArgument,
         format("data set %s: %lld tokens to train and %lld to test (expected more than the context "
                "of %lld in each)",
-               name.c_str(), static_cast<long long>(split), static_cast<long long>(count - split),
+               name.c_str(), static_cast<long long>(tokens.train),
+               static_cast<long long>(count - tokens.train),
                static_cast<long long>(options.context)));
   }
-  return DataSet(name, std::move(tokens.vocabulary), std::move(train), std::move(test));
+  DataSet made(name, std::move(tokens.vocabulary), std::move(train), std::move(test));
+  if (options.evaluated) GW_TRY(made.judge_in_order(*options.evaluated));
+  return made;
+}
+
+}  // namespace
+
+Result<DataSet> make_text(const std::string& name, std::string_view text,
+                          const TextOptions& options) {
+  return make(name, {text}, options);
+}
+
+Result<DataSet> make_text(const std::string& name, std::string_view train, std::string_view test,
+                          const TextOptions& options) {
+  return make(name, {train, test, true}, options);
 }
 
 }  // namespace gradwire

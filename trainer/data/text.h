@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,8 +15,9 @@ namespace gradwire {
 enum class TokenKind : std::uint8_t {
   kBytes,       // 256 of them, whatever the text
   kCharacters,  // the bytes that occur in the text, in ascending order
-  kWords,       // runs of letters, digits, ' and bytes above 127; every other mark alone; "<eos>"
-                // for a line's end; blanks divide and are gone
+  kWords,       // runs of letters, digits, ' and bytes above 127; "<unk>" and a mark between two @,
+                // as WikiText has them ("@-@"); every other mark alone; "<eos>" for a line's end;
+                // blanks divide and are gone
 };
 
 struct TextOptions {
@@ -23,6 +25,8 @@ struct TextOptions {
   std::int64_t context = 64;            // tokens of a window
   std::int64_t vocabulary_size = 4096;  // kWords: at most so many, "<unk>" among them
   std::string vocabulary_file = {};     // kWords: one word a line; "": the most frequent ones
+  // What DataSet::judge_in_order() is told; none: windows drawn at random, always the same.
+  std::optional<std::int64_t> evaluated = {};
 };
 
 inline constexpr std::string_view kUnknownWord = "<unk>";
@@ -44,6 +48,10 @@ Result<std::vector<std::string>> read_vocabulary(const std::string& path);
 // vocabulary lacks are "<unk>"; a vocabulary by frequency counts the training part alone.
 // kInvalidArgument unless each part has more than `context` tokens.
 Result<DataSet> make_text(const std::string& name, std::string_view text,
+                          const TextOptions& options);
+// All of `train` trains and all of `test` tests. Characters are those of both texts. Errors as
+// above, and of another part.
+Result<DataSet> make_text(const std::string& name, std::string_view train, std::string_view test,
                           const TextOptions& options);
 
 }  // namespace gradwire

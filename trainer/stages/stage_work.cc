@@ -168,15 +168,18 @@ Status StageWork::forward(Held& held, int micro) {
 // Labels of the micro-batch are in labels_ on return.
 Status StageWork::judge(Held& held, int micro) {
   const std::span<const std::uint32_t> samples = samples_of(micro);
-  const std::int64_t labels = rows_of(micro) * data_.labels_per_sample();
-  labels_.resize(static_cast<std::size_t>(labels));
+  const std::int64_t labels = data_.labels_of(samples);
+  labels_.resize(static_cast<std::size_t>(rows_of(micro) * data_.labels_per_sample()));
   const auto inputs = static_cast<std::size_t>(rows_of(micro) * data_.shape().elems());
   data_.take(data_.test(), samples, std::span(inputs_).first(inputs), labels_);
-  GW_ASSIGN(const std::span<const float> outputs, held.stage.output(micro));
+  GW_ASSIGN(const std::span<const float> all, held.stage.output(micro));
+  const auto outputs = all.first(static_cast<std::size_t>(labels * data_.classes()));
+  const auto judged =
+      std::span<const std::uint32_t>(labels_).first(static_cast<std::size_t>(labels));
   judgement_.labels += labels;
-  judgement_.correct += count_correct<float>(outputs, labels_);
+  judgement_.correct += count_correct<float>(outputs, judged);
   judgement_.loss +=
-      gradwire::mean_loss<float>(model_.loss(), outputs, labels_, {}) * static_cast<double>(labels);
+      gradwire::mean_loss<float>(model_.loss(), outputs, judged, {}) * static_cast<double>(labels);
   return {};
 }
 
