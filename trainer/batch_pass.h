@@ -63,13 +63,12 @@ class BatchPass final : public RunningStatistics {
   const Model<float>& model() const { return *model_; }
   const DataSet& data() const { return *data_; }
 
-  // Called when the gradient of parameter `index` is complete in `grads`, from the last parameter
-  // to the first; its error ends the pass.
+  // Called when gradient `index` is complete in `grads`, as Model::backward() says.
   using Ready = Model<float>::Ready;
-  // Forward, loss and backward. params and grads have parameter_elems(model().parameters())
-  // elements where PassOptions::memory is; grads is overwritten with the derivative of loss_scale
-  // times the mean loss, which is returned. With a gate `params` need to be there while a layer is
-  // open.
+  // Forward, loss and backward. params has parameter_elems(model().parameters()) elements, grads
+  // model().gradients().elems(), both where PassOptions::memory is; grads is overwritten with the
+  // derivative of loss_scale times the mean loss, which is returned. With a gate `params` need to
+  // be there while a layer is open.
   Result<double> run(std::span<const float> params, const MicroBatch& batch, std::span<float> grads,
                      const Ready& ready, LayerGate* gate = nullptr);
 

@@ -44,15 +44,14 @@ bool GradientFold::needs_whole(const TrainingOptions& options, const Demands& de
   return form_of(options, demands) == Form::kWide || !demands.takes_scaled;
 }
 
-Result<GradientFold> GradientFold::create(const ParameterTable& table,
-                                          const TrainingOptions& options, const Demands& demands,
-                                          int at_a_time) {
+Result<GradientFold> GradientFold::create(GradientTable table, const TrainingOptions& options,
+                                          const Demands& demands, int at_a_time) {
   GradientFold fold;
   const auto micro_batches = static_cast<std::size_t>(options.accumulate);
-  fold.joined_.resize(table.size());
-  fold.in_.resize(table.size() * micro_batches);
+  fold.joined_.resize(table.tensors.size());
+  fold.in_.resize(table.tensors.size() * micro_batches);
   fold.done_.resize(micro_batches);
-  fold.table_ = &table;
+  fold.table_ = std::move(table);
   fold.accumulate_ = options.accumulate;
   fold.clip_worker_ = options.clip_worker;
   fold.precision_ = options.precision;
@@ -61,6 +60,7 @@ Result<GradientFold> GradientFold::create(const ParameterTable& table,
   fold.each_ = each_by_itself(options, demands);
   fold.adds_ = fold.each_ && !demands.own_optimizer;
   fold.passes_ = demands.gradients_pass && (options.accumulate == 1 || fold.each_);
+  fold.uses_by_micro_ = fold.each_ || fold.clip_worker_ > 0 || has_worker_momentum(options);
   fold.drops_micro_ = fold.form_ != Form::kWide || !fold.needs_whole_;
   fold.arena_ = options.places.device;
   fold.stream_ = fold.arena_.stream();
@@ -78,32 +78,49 @@ Status GradientFold::take_memory(int at_a_time) {
   const bool narrow = precision_ != Precision::kF32;
   if (form_ != Form::kStored || adds_) {
     GW_ASSIGN(grads_,
-              PagedTensors::create(*table_, arena_,
+              PagedTensors::create(table_.tensors, arena_,
                                    narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients));
-    if (!(passes_ && form_ == Form::kWide) || there) grads_.take_all();
+    if (!(passes_ && form_ == Form::kWide) || there) take_parameters(grads_);
   }
   // On a device all of a tensor is rounded at once, so there not in place.
   if (form_ == Form::kStored || (form_ == Form::kSums && there)) {
-    GW_ASSIGN(stored_,
-              PagedTensors::create(*table_, arena_, MemoryClass::kGradients, dtype_of(precision_)));
-    if (!passes_ || there) stored_.take_all();
+    GW_ASSIGN(stored_, PagedTensors::create(table_.tensors, arena_, MemoryClass::kGradients,
+                                            dtype_of(precision_)));
+    if (!passes_ || there) take_parameters(stored_);
   }
   const int others = accumulate_ - (form_ == Form::kStored ? 0 : 1);
   const int one = adds_ || form_ == Form::kStored ? 1 : 0;
   GW_TRY(take_slots(each_ ? one : std::min(others, at_a_time)));
+  take_uses();
   for (const NamedTensor& named : handed_over().tensors) views_.push_back(named.tensor);
   if (!needs_whole_) return {};
   std::vector<TensorView> all = views_;
-  for (int index = 0; form_ == Form::kSums && index < grads_.size(); ++index) {
+  for (int index = 0; form_ == Form::kSums && index < table_.parameters(); ++index) {
     all[static_cast<std::size_t>(index)] = grads_.view(index);
   }
   GW_ASSIGN(whole_, StepGradients::create(arena_, std::move(all)));
   return {};
 }
 
+void GradientFold::take_parameters(const PagedTensors& memory) const {
+  for (int index = 0; index < table_.parameters(); ++index) memory.take(index);
+}
+
+// Gradients of uses stay where they wait for their parameter's: where micro-batches are written,
+// or in the sum.
+void GradientFold::take_uses() const {
+  const auto take = [&](const PagedTensors& memory) {
+    for (int index = table_.parameters(); index < memory.size(); ++index) memory.take(index);
+  };
+  if (!uses_by_micro_) return take(form_ == Form::kStored ? stored_ : grads_);
+  for (const Slot& slot : slots_) take(slot.grads);
+  if (slots_.empty() || (!each_ && form_ != Form::kStored)) take(grads_);
+}
+
 Status GradientFold::take_slots(int count) {
   for (int slot = 0; slot < count; ++slot) {
-    GW_ASSIGN(PagedTensors memory, PagedTensors::create(*table_, arena_, MemoryClass::kWorkspace));
+    GW_ASSIGN(PagedTensors memory,
+              PagedTensors::create(table_.tensors, arena_, MemoryClass::kWorkspace));
     slots_.push_back({std::move(memory)});
   }
   return {};
@@ -115,7 +132,7 @@ Status GradientFold::take_workers(const TrainingOptions& options) {
   }
   if (!has_worker_momentum(options)) return {};
   momentum_at_worker_ = options.momentum;
-  const auto bytes = static_cast<std::size_t>(parameter_elems(*table_)) * sizeof(float);
+  const auto bytes = static_cast<std::size_t>(table_.parameter_elems()) * sizeof(float);
   for (int micro = 0; micro < accumulate_; ++micro) {
     GW_ASSIGN(Buffer own, arena_.allocate(MemoryClass::kOther, bytes));
     momentum_.push_back(std::move(own));
@@ -129,6 +146,7 @@ HandedGradients GradientFold::handed_over() const {
   if (form_ == Form::kWide) memory = adds_ ? &slots_.front().grads : &grads_;
   if (form_ == Form::kSums && stored_.size() == 0) memory = &grads_;
   handed.tensors = memory->named();
+  handed.tensors.resize(static_cast<std::size_t>(table_.parameters()));
   if (passes_) handed.passing = *memory;
   if (form_ != Form::kSums) return handed;
   for (NamedTensor& named : handed.tensors) {
@@ -141,8 +159,16 @@ HandedGradients GradientFold::handed_over() const {
 std::vector<TensorView> GradientFold::outcome() const {
   if (!adds_) return views_;
   std::vector<TensorView> sums;
-  for (const NamedTensor& named : grads_.named()) sums.push_back(named.tensor);
+  for (int index = 0; index < table_.parameters(); ++index) sums.push_back(grads_.view(index));
   return sums;
+}
+
+std::span<float> GradientFold::gradients() const {
+  return grads_.all().first(static_cast<std::size_t>(table_.parameter_elems()));
+}
+
+TensorView GradientFold::sum(int index) const {
+  return (form_ == Form::kStored ? stored_ : grads_).view(index);
 }
 
 void GradientFold::begin_step() {
@@ -160,7 +186,7 @@ Result<std::span<float>> GradientFold::begin(int micro) {
   for (Slot& slot : slots_) {
     if (slot.micro >= 0) continue;
     slot.micro = micro;
-    slot.held = static_cast<int>(table_->size());
+    slot.held = uses_by_micro_ ? table_.parameters() : static_cast<int>(table_.tensors.size());
     return slot.grads.all();
   }
   return Status(Code::kInternal,
@@ -192,8 +218,31 @@ Result<TensorView> GradientFold::hand_over(int index) {
 }
 
 GradientFold::Range GradientFold::range(int index) const {
-  const ParameterInfo& info = (*table_)[static_cast<std::size_t>(index)];
+  const ParameterInfo& info = table_.tensors[static_cast<std::size_t>(index)];
   return {static_cast<std::size_t>(info.offset), static_cast<std::size_t>(info.shape.elems())};
+}
+
+// Of the parameter's own gradient and of all of its uses.
+bool GradientFold::is_whole(int parameter) const {
+  for (int index = 0; index < gradients_held(); ++index) {
+    if (parameter_of(index) != parameter || (uses_by_micro_ && is_use(index))) continue;
+    if (joined_[static_cast<std::size_t>(index)] < accumulate_) return false;
+  }
+  return true;
+}
+
+// To its parameter's, both of them sums.
+Status GradientFold::add_use(int use) {
+  return reduce(ReduceOp::kSum, sum(use), sum(parameter_of(use)), stream_);
+}
+
+// To its parameter's, both of one micro-batch, as 16 bits keep it.
+Status GradientFold::add_use(int use, std::span<float> micro) {
+  const Range from = range(use);
+  const Range to = range(parameter_of(use));
+  const std::span<float> both = micro.subspan(to.first, to.count);
+  GW_TRY(reduce(ReduceOp::kSum, view(micro.subspan(from.first, from.count)), view(both), stream_));
+  return round(both);
 }
 
 std::span<float> GradientFold::part_of(int micro, Range range) {
@@ -275,7 +324,7 @@ Status GradientFold::combine_stored(int index, int micro) {
 
 Status GradientFold::add_up(int micro) {
   if (!adds_) return {};
-  for (int index = 0; index < static_cast<int>(table_->size()); ++index) {
+  for (int index = 0; index < table_.parameters(); ++index) {
     const std::span<float> sum = grads_.tensor(index);
     if (form_ == Form::kStored) {
       const std::span<const std::uint16_t> came = stored_.halves(index);
@@ -316,6 +365,11 @@ Result<bool> GradientFold::ready(int index, int micro) {
   memory.take(index);
   if (form_ != Form::kStored) GW_TRY(round(memory.tensor(index)));
   if (form_ == Form::kWide && needs_whole_) return false;
+  if (uses_by_micro_) {
+    // Layers that are tied come before what they are tied to on the way back.
+    if (is_use(index)) return false;
+    GW_TRY(for_each_use(index, [&](int use) { return add_use(use, memory.all()); }));
+  }
   if (each_) {
     if (form_ == Form::kWide) {
       GW_TRY(combine(micro, range(index)));
@@ -327,29 +381,53 @@ Result<bool> GradientFold::ready(int index, int micro) {
   }
   is_in(index, micro) = true;
   int& joined = joined_[static_cast<std::size_t>(index)];
+  const int before = joined;
   for (; joined < accumulate_ && is_in(index, joined); ++joined) GW_TRY(join(index, joined));
-  return joined == accumulate_ && !needs_whole_;
+  const int parameter = parameter_of(index);
+  if (joined == before || !is_whole(parameter)) return false;
+  if (!uses_by_micro_) {
+    GW_TRY(for_each_use(parameter, [&](int use) { return add_use(use); }));
+  }
+  return !needs_whole_;
+}
+
+// kWide: what has to be done with a whole gradient before it joins the others'.
+Status GradientFold::finish_micro(int micro, double loss_scale) {
+  const std::span<float> all = memory_of(micro).all();
+  for (int use = table_.parameters(); uses_by_micro_ && use < gradients_held(); ++use) {
+    GW_TRY(add_use(use, all));
+  }
+  if (loss_scale != 1) GW_TRY(scale(view(all), 1 / loss_scale, stream_));
+  return clip_worker(all.first(static_cast<std::size_t>(table_.parameter_elems())));
 }
 
 Status GradientFold::micro_batch_done(int micro, double loss_scale) {
   if (!needs_whole_ || form_ != Form::kWide) return {};
-  const std::span<float> own = memory_of(micro).all();
-  if (loss_scale != 1) GW_TRY(scale(view(own), 1 / loss_scale, stream_));
-  GW_TRY(clip_worker(own));
-  if (each_) return combine(micro, {0, own.size()});
+  GW_TRY(finish_micro(micro, loss_scale));
+  const std::int64_t joins = uses_by_micro_ ? table_.parameter_elems() : table_.elems();
+  const Range all{0, static_cast<std::size_t>(joins)};
+  if (each_) return combine(micro, all);
   done_[static_cast<std::size_t>(micro)] = true;
+  const int before = joined_whole_;
   for (; joined_whole_ < accumulate_ && done_[static_cast<std::size_t>(joined_whole_)];
        ++joined_whole_) {
-    GW_TRY(combine(joined_whole_, {0, own.size()}));
+    GW_TRY(combine(joined_whole_, all));
     if (Slot* const slot = slot_of(joined_whole_); slot != nullptr) slot->micro = -1;
+  }
+  if (joined_whole_ == before || joined_whole_ < accumulate_) return {};
+  for (int use = table_.parameters(); !uses_by_micro_ && use < gradients_held(); ++use) {
+    GW_TRY(add_use(use));
   }
   return {};
 }
 
 std::vector<NamedTensor> GradientFold::state() {
+  const ParameterTable parameters(table_.tensors.begin(),
+                                  table_.tensors.begin() + table_.parameters());
   std::vector<NamedTensor> tensors;
   for (std::size_t micro = 0; micro < momentum_.size(); ++micro) {
-    for (NamedTensor& named : named_tensors(*table_, floats_of(momentum_[micro]), stream_.device)) {
+    for (NamedTensor& named :
+         named_tensors(parameters, floats_of(momentum_[micro]), stream_.device)) {
       named.name = "worker" + std::to_string(micro) + "." + named.name + ".momentum";
       tensors.push_back(std::move(named));
     }

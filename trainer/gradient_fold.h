@@ -19,6 +19,11 @@
 // is a left fold in the order of their numbers, so that its bits do not depend on the order in
 // which they end. A gradient whose turn has not come waits in the memory that backward wrote it to.
 //
+// A parameter that tied layers use has a gradient for each use. These are added up apart from its
+// own, in the same form, and join it once, when both are whole, which is so on stages of a pipeline
+// too, where they lie on several ranks. Where something is done with each micro-batch's gradient
+// they join it there.
+//
 // Under Demands::each_micro_batch each of them, times 1 / micro-batches, is handed over by itself,
 // and what came of it is added up in fp32: here, unless the strategy steps.
 #pragma once
@@ -51,11 +56,11 @@ class GradientFold {
   // A step needs whole gradients before it can go on: nothing is handed on during backward.
   static bool needs_whole(const TrainingOptions& options, const Demands& demands);
 
-  // The table is borrowed. at_a_time: how many micro-batches beside the first one (in form kStored:
+  // at_a_time: how many micro-batches beside the first one (in form kStored:
   // how many) may have gradients that are not in the sum; each takes fp32 memory of the tensors
   // that are in work or wait, or of all where that is needed. 1 is enough where micro-batches run
   // one after another.
-  static Result<GradientFold> create(const ParameterTable& table, const TrainingOptions& options,
+  static Result<GradientFold> create(GradientTable table, const TrainingOptions& options,
                                      const Demands& demands, int at_a_time = 1);
   GradientFold() = default;
 
@@ -69,11 +74,16 @@ class GradientFold {
   std::vector<TensorView> outcome() const;
 
   // All of outcome() as one, where it is in fp32.
-  std::span<float> gradients() const { return grads_.all(); }
+  std::span<float> gradients() const;
 
   // Micro-batch `micro` is under way: where its backward writes gradients. kInternal where more are
   // than create() was told.
   Result<std::span<float>> begin(int micro);
+  // The parameter that gradient `index` of the table belongs to.
+  int parameter_of(int index) const { return table_.parameter_of(index); }
+  // Before parameter `index` is handed over, which is done but for uses on other ranks: its sum as
+  // it lies, for the caller to add theirs to.
+  TensorView sum(int index) const;
   // Gradient `index` of what is handed over, final when stream() has run what it has. Where whole
   // gradients are needed they are: after the last micro-batch, once a step.
   Result<TensorView> hand_over(int index);
@@ -83,8 +93,8 @@ class GradientFold {
   bool needs_whole() const { return needs_whole_; }
   // Before the first micro-batch.
   void begin_step();
-  // The gradient of parameter `index` from `micro` is complete. Returns whether the parameter is
-  // done: hand_over(index) may be called.
+  // Gradient `index` of the table from `micro` is complete. Returns whether its parameter is done:
+  // hand_over(parameter_of(index)) may be called.
   Result<bool> ready(int index, int micro);
   // All of them are; loss_scale is what the loss was multiplied by.
   Status micro_batch_done(int micro, double loss_scale);
@@ -110,6 +120,20 @@ class GradientFold {
     int held = 0;    // tensors that are not in the sum yet
   };
   Status take_memory(int at_a_time);
+  void take_parameters(const PagedTensors& memory) const;
+  void take_uses() const;
+  int gradients_held() const { return static_cast<int>(table_.tensors.size()); }
+  bool is_use(int index) const { return index >= table_.parameters(); }
+  bool is_whole(int parameter) const;
+  Status add_use(int use);
+  Status add_use(int use, std::span<float> micro);
+  template <typename Each>
+  Status for_each_use(int parameter, const Each& each) const {
+    for (int use = table_.parameters(); use < gradients_held(); ++use) {
+      if (parameter_of(use) == parameter) GW_TRY(each(use));
+    }
+    return {};
+  }
   Status take_slots(int count);
   Status take_workers(const TrainingOptions& options);
   Range range(int index) const;
@@ -124,10 +148,11 @@ class GradientFold {
   Status combine_stored(int index, int micro);
   Status add_stored(std::span<float> own, std::span<std::uint16_t> sum) const;
   Status join(int index, int micro);
+  Status finish_micro(int micro, double loss_scale);
   Status take_momentum(std::span<float> u, std::span<float> own);
   Status clip_worker(std::span<float> own);
 
-  const ParameterTable* table_ = nullptr;
+  GradientTable table_;
   MemoryArena arena_;
   Stream stream_;
   std::unique_ptr<StepKernels> kernels_;  // null on the host
@@ -143,11 +168,12 @@ class GradientFold {
   bool adds_ = false;              // and added up here
   bool passes_ = false;            // what is handed over comes and goes, tensor by tensor
   bool drops_micro_ = false;       // slots' tensors as they join the sum
+  bool uses_by_micro_ = false;     // uses join their parameter in each micro-batch, not in the sum
   PagedTensors grads_;             // fp32: the sum; the first micro-batch's go there at once
   PagedTensors stored_;            // 16 bits
   std::vector<Slot> slots_;        // of the other micro-batches; in form kStored of all
-  std::vector<int> joined_;        // by parameter: micro-batches that are in the sum
-  std::vector<bool> in_;           // by parameter and micro-batch: complete
+  std::vector<int> joined_;        // by gradient: micro-batches that are in the sum
+  std::vector<bool> in_;           // by gradient and micro-batch: complete
   std::vector<bool> done_;         // by micro-batch: micro_batch_done(), where that joins it
   int joined_whole_ = 0;           // likewise: micro-batches that are in the sum
   std::vector<TensorView> views_;  // of what is handed over

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/text.h"
 
 namespace gradwire {
 namespace {
@@ -32,44 +31,84 @@ void Model<T>::append(std::string name, std::shared_ptr<const Layer<T>> layer, s
   stage.buffers.elems = parameter_elems(buffers_) - stage.buffers.offset;
   stage.statistics = {statistics_, layer->statistics_elems()};
   statistics_ += stage.statistics.elems;
-  stage.owner = stages_.size();
   stage.name = std::move(name);
   stage.layer = std::move(layer);
   stages_.push_back(std::move(stage));
 }
 
 template <typename T>
-void Model<T>::add_tied(std::string name, std::unique_ptr<Layer<T>> layer, std::string_view owner) {
-  GW_CHECK(layer->parameters().empty());
-  add(std::move(name), std::move(layer));
-  const auto found = std::find_if(stages_.begin(), stages_.end(),
-                                  [&](const Stage& stage) { return stage.name == owner; });
-  GW_CHECK(found != stages_.end());
-  stages_.back().params = found->params;
-  stages_.back().owner = found->owner;
+void Model<T>::add_tied(std::string name, std::unique_ptr<Layer<T>> layer,
+                        std::string_view parameter) {
+  const auto found = std::ranges::find(table_, parameter, &ParameterInfo::name);
+  GW_CHECK(found != table_.end());
+  append_to(static_cast<int>(found - table_.begin()), std::move(name), std::move(layer),
+            output().elems());
 }
 
 template <typename T>
-Result<Model<T>> Model<T>::part(std::span<const LayerRange> ranges) const {
+void Model<T>::append_to(int parameter, std::string name, std::shared_ptr<const Layer<T>> layer,
+                         std::int64_t input) {
+  GW_CHECK(layer->parameters().empty());
+  append(std::move(name), std::move(layer), input);
+  const ParameterInfo& info = table_[static_cast<std::size_t>(parameter)];
+  Stage& stage = stages_.back();
+  stage.tied = parameter;
+  stage.params = {info.offset, info.shape.elems()};
+  for (const int use : uses_) {
+    stage.uses_before += table_[static_cast<std::size_t>(use)].shape.elems();
+  }
+  uses_.push_back(parameter);
+}
+
+template <typename T>
+GradientTable Model<T>::gradients() const {
+  GradientTable all{table_, uses_};
+  for (const Stage& stage : stages_) {
+    if (stage.tied < 0) continue;
+    ParameterInfo use = table_[static_cast<std::size_t>(stage.tied)];
+    use.name = stage.name + " of " + use.name;
+    use.offset = parameter_elems(table_) + stage.uses_before;
+    all.tensors.push_back(std::move(use));
+  }
+  return all;
+}
+
+// A layer of `whole`, with how its parameters start.
+template <typename T>
+void Model<T>::append_part(const Model& whole, std::size_t layer) {
+  const Stage& stage = whole.stages_[layer];
+  if (stage.tied < 0) {
+    append(stage.name, stage.layer, stage.input);
+    const auto count = static_cast<std::size_t>(stage.end_parameter - stage.first_parameter);
+    for (std::size_t i = 0; i < count; ++i) {
+      table_[table_.size() - count + i].init =
+          whole.table_[static_cast<std::size_t>(stage.first_parameter) + i].init;
+    }
+    return;
+  }
+  ParameterInfo info = whole.table_[static_cast<std::size_t>(stage.tied)];
+  const auto here = std::ranges::find(table_, info.name, &ParameterInfo::name);
+  if (here != table_.end()) {
+    append_to(static_cast<int>(here - table_.begin()), stage.name, stage.layer, stage.input);
+    return;
+  }
+  append(stage.name, stage.layer, stage.input);
+  Stage& last = stages_.back();
+  info.offset = parameter_elems(table_);
+  last.params = {info.offset, info.shape.elems()};
+  table_.push_back(std::move(info));
+  last.end_parameter = static_cast<int>(table_.size());
+}
+
+template <typename T>
+Model<T> Model<T>::part(std::span<const LayerRange> ranges) const {
   Model made(input_);
   made.loss_ = loss_;
   made.reads_data_ = reads_data_ && !ranges.empty() && ranges.front().begin == 0;
   for (const LayerRange& range : ranges) {
     for (std::size_t layer = range.begin; layer < range.end; ++layer) {
-      const Stage& stage = stages_[layer];
-      if (stage.owner != layer) {
-        return Status(Code::kUnsupported,
-                      format("layer %s has the parameters of %s (expected its own in a part of a "
-                             "model)",
-                             stage.name.c_str(), stages_[stage.owner].name.c_str()));
-      }
       if (made.stages_.empty() && layer > 0) made.input_ = stages_[layer - 1].layer->output();
-      made.append(stage.name, stage.layer, stage.input);
-      for (int index = stage.first_parameter; index < stage.end_parameter; ++index) {
-        ParameterInfo& info =
-            made.table_[made.table_.size() - static_cast<std::size_t>(stage.end_parameter - index)];
-        info.init = table_[static_cast<std::size_t>(index)].init;
-      }
+      made.append_part(*this, layer);
     }
   }
   return made;
@@ -151,16 +190,23 @@ std::span<const T> Model<T>::forward(const ModelPass<T>& pass) const {
 
 // The gradients of one layer's parameters, and the word that they are there.
 template <typename T>
-Status Model<T>::gradients(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
-                           const Ready& ready) const {
+Status Model<T>::derive_params(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
+                               const Ready& ready) const {
   const Stage& stage = stages_[level];
   if (stage.params.elems == 0) return {};
   const std::span<const T> dy = pass.activations->deltas(level + 1, pass.rows);
+  Part written = stage.params;
+  if (stage.tied >= 0) written.offset = parameter_elems(table_) + stage.uses_before;
   {
     const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackwardParams, stage.name);
-    stage.layer->backward_params(layer_pass(pass, level), dy, stage.params.of(grads));
+    stage.layer->backward_params(layer_pass(pass, level), dy, written.of(grads));
   }
   if (pass.device != nullptr) GW_TRY(pass.device->status());
+  if (stage.tied >= 0) {
+    const auto before = std::ranges::count_if(std::span(stages_).first(level),
+                                              [](const Stage& other) { return other.tied >= 0; });
+    return ready(static_cast<int>(table_.size()) + static_cast<int>(before));
+  }
   for (int index = stage.end_parameter; index-- > stage.first_parameter;) GW_TRY(ready(index));
   return {};
 }
@@ -178,10 +224,10 @@ Status Model<T>::backward(const ModelPass<T>& pass, std::size_t layer, std::span
                           const Ready& ready) const {
   const bool input_first = stages_[layer].layer->stash_elems(pass.rows) > 0;
   // Parameters first where the layer allows: their gradients can travel while the way back goes on.
-  if (!input_first) GW_TRY(gradients(pass, layer, grads, ready));
+  if (!input_first) GW_TRY(derive_params(pass, layer, grads, ready));
   // Nobody reads the derivative by the data, nor anything below the first parameters.
   if (derives_input(layer) || input_first) backward_input(pass, {layer, layer + 1});
-  return input_first ? gradients(pass, layer, grads, ready) : Status();
+  return input_first ? derive_params(pass, layer, grads, ready) : Status();
 }
 
 template <typename T>
@@ -208,7 +254,7 @@ Status Model<T>::backward_params(const ModelPass<T>& pass, LayerRange range, std
                                  const Ready& ready) const {
   GW_CHECK(pass.activations->room() == DeltaRoom::kEveryLevel);
   for (std::size_t level = range.end; level-- > range.begin;) {
-    GW_TRY(gradients(pass, level, grads, ready));
+    GW_TRY(derive_params(pass, level, grads, ready));
   }
   return {};
 }

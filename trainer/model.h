@@ -42,16 +42,18 @@ class Model {
   // Appends a layer that reads what the last one wrote. `name` prefixes its parameters:
   // "fc1" gives "fc1.weight".
   void add(std::string name, std::unique_ptr<Layer<T>> layer);
-  // A layer without parameters of its own, which takes those of the layer `owner`, added before.
-  // On the way back it comes first: it writes their gradient, to which the owner adds.
-  void add_tied(std::string name, std::unique_ptr<Layer<T>> layer, std::string_view owner);
+  // A layer without parameters of its own, which computes with one of a layer that was added
+  // before, known by its whole name: "embed.token". Its part of the gradient has a place of its
+  // own.
+  void add_tied(std::string name, std::unique_ptr<Layer<T>> layer, std::string_view parameter);
   void set_loss(Loss loss) { loss_ = loss; }
   // The layers of `ranges`, which ascend, one range behind the other: a rank's stages of a
   // pipeline. Names, and with them how parameters start, are the whole model's; layers, parameters
   // and levels count from 0. A pass goes through one range, whose activations are of that range
-  // (activation_sizes()). Layers are shared. kUnsupported: a layer that reads the parameters of one
-  // that is not among them.
-  Result<Model> part(std::span<const LayerRange> ranges) const;
+  // (activation_sizes()). Layers are shared. A layer that is tied to one that is not among them has
+  // the parameter as its own there, under the same name: several parts then hold it, and its
+  // gradient is the sum of theirs.
+  Model part(std::span<const LayerRange> ranges) const;
   // Replaces how parameters start: `change` is called for each.
   void set_init(const std::function<void(ParameterInfo&)>& change);
 
@@ -60,6 +62,8 @@ class Model {
   Loss loss() const { return loss_; }
   const ParameterTable& parameters() const { return table_; }
   const ParameterTable& buffers() const { return buffers_; }
+  // What backward() writes.
+  GradientTable gradients() const;
   std::int64_t statistics_elems() const { return statistics_; }
   Result<Activations<T>> make_activations(std::int64_t max_rows,
                                           DeltaRoom room = DeltaRoom::kTurns) const;
@@ -79,10 +83,14 @@ class Model {
   std::pair<int, int> parameters_of(std::size_t layer) const {
     return {stages_[layer].first_parameter, stages_[layer].end_parameter};
   }
-  // Those that it computes with, which are another layer's where it is tied.
+  // Those that it computes with, of which one is another layer's where it is tied.
   std::pair<int, int> parameters_read_by(std::size_t layer) const {
-    return parameters_of(stages_[layer].owner);
+    const Stage& stage = stages_[layer];
+    if (stage.tied < 0) return parameters_of(layer);
+    return {stage.tied, stage.tied + 1};
   }
+  // The parameter of another layer that it is tied to; -1: it is not.
+  int tied_to(std::size_t layer) const { return stages_[layer].tied; }
   // The layer that the way back ends with: nobody reads what a lower one would compute. A part
   // that does not begin with the data goes back through all of its layers.
   std::size_t last_of_backward() const;
@@ -95,11 +103,12 @@ class Model {
   // Reads values(range.begin), fills those up to values(range.end).
   void forward(const ModelPass<T>& pass, LayerRange range) const;
 
-  // Called when the gradient of parameter `index` is complete in `grads`.
+  // Called when gradient `index` of gradients() is complete in `grads`.
   using Ready = std::function<Status(int index)>;
   // After forward() on the same rows: activations.deltas() of the last level hold the derivative by
-  // the logits. Overwrites `grads`. `ready` is called from the last parameter to the first, each as
-  // soon as it is complete; its error ends the call.
+  // the logits. Overwrites `grads`, which are as gradients() says. `ready` is called for each as
+  // soon as it is complete: for the parameters from the last to the first, for a use of one before
+  // it. Its error ends the call.
   Status backward(const ModelPass<T>& pass, std::span<T> grads, const Ready& ready) const;
   // One layer's part of it; layers come from the last to last_of_backward().
   Status backward(const ModelPass<T>& pass, std::size_t layer, std::span<T> grads,
@@ -133,22 +142,28 @@ class Model {
     std::int64_t input = 0;   // elements of a sample
     int first_parameter = 0;  // its parameters are [first_parameter, end_parameter)
     int end_parameter = 0;
-    std::size_t owner = 0;  // the layer whose parameters it reads: itself, but where it is tied
-    Part params;            // those it reads
+    int tied = -1;  // the parameter of another layer that it reads; -1: it has its own
+    Part params;    // those it reads
+    // Where it is tied: elements of uses before its own.
+    std::int64_t uses_before = 0;
     Part buffers;
     Part statistics;
   };
   LayerPass<T> layer_pass(const ModelPass<T>& pass, std::size_t level) const;
-  Status gradients(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
-                   const Ready& ready) const;
+  Status derive_params(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
+                       const Ready& ready) const;
 
   void append(std::string name, std::shared_ptr<const Layer<T>> layer, std::int64_t input);
+  void append_to(int parameter, std::string name, std::shared_ptr<const Layer<T>> layer,
+                 std::int64_t input);
+  void append_part(const Model& whole, std::size_t layer);
 
   SampleShape input_;
   bool reads_data_ = true;  // its first layer's input is
   std::vector<Stage> stages_;
   ParameterTable table_;
   ParameterTable buffers_;
+  std::vector<int> uses_;  // parameters that tied layers read, in their order
   std::int64_t statistics_ = 0;
   Loss loss_ = Loss::kCrossEntropy;
 };

@@ -61,6 +61,13 @@ std::int64_t parameter_elems(const ParameterTable& table) {
   return table.empty() ? 0 : table.back().offset + table.back().shape.elems();
 }
 
+std::int64_t GradientTable::parameter_elems() const {
+  if (tied.empty()) return elems();
+  return tensors[static_cast<std::size_t>(parameters())].offset;
+}
+
+std::int64_t GradientTable::elems() const { return gradwire::parameter_elems(tensors); }
+
 std::int64_t append_table(ParameterTable& table, std::string_view prefix,
                           const ParameterTable& local) {
   const std::int64_t offset = parameter_elems(table);

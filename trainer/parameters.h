@@ -2,6 +2,7 @@
 // layout, so an aggregator's dense bucket is a slice of memory and the optimizer is one loop.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -47,6 +48,22 @@ Shape whole_shape(const ParameterInfo& info);
 using ParameterTable = std::vector<ParameterInfo>;
 
 std::int64_t parameter_elems(const ParameterTable& table);
+
+// What a pass back through a model writes: a gradient for every parameter and, behind those, one
+// for every use of a parameter by a layer that is tied to its owner. The gradient of such a
+// parameter is their sum.
+struct GradientTable {
+  ParameterTable tensors = {};
+  std::vector<int> tied = {};  // of each use, in the tensors' order: the parameter
+
+  int parameters() const { return static_cast<int>(tensors.size() - tied.size()); }
+  // The parameter that gradient `index` belongs to.
+  int parameter_of(int index) const {
+    return index < parameters() ? index : tied[static_cast<std::size_t>(index - parameters())];
+  }
+  std::int64_t parameter_elems() const;  // of the parameters' own gradients
+  std::int64_t elems() const;
+};
 
 // Appends `local`, its names behind "prefix.", its offsets behind what was there; returns the
 // offset of its first element.

@@ -49,7 +49,7 @@ Result<Trainer> Trainer::create(const Model<float>& model, const DataSet& data,
 Status Trainer::allocate(const SourceChoice& source) {
   GW_ASSIGN(parameters_, ParameterStore::create(*model_, options_, demands_));
   GW_ASSIGN(GradientFold fold,
-            GradientFold::create(model_->parameters(), options_, demands_, source.at_a_time));
+            GradientFold::create(model_->gradients(), options_, demands_, source.at_a_time));
   fold_ = std::make_unique<GradientFold>(std::move(fold));
   const SourceParts parts{*model_, *data_, options_, *parameters_, *fold_};
   GW_ASSIGN(source_, source.make ? source.make(parts) : MicroBatchSource::create(parts));

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -23,12 +24,21 @@ using ::testing::ElementsAre;
 
 constexpr int kMicroBatches = 4;
 
-ParameterTable table() {
-  ParameterTable made;
+constexpr std::size_t kElems = 48;  // of the parameters
+constexpr int kUse = 3;             // the gradient of a use of parameter 0
+
+// `tied`: a layer uses parameter 0, too.
+GradientTable table(bool tied = false) {
+  GradientTable made;
   std::int64_t offset = 0;
-  for (const std::int64_t elems : {5, 3, 40}) {
-    made.push_back({std::to_string(offset), Shape::vector(elems), 1, offset});
+  for (const std::int64_t elems : {5, 3, 40, 5}) {
+    made.tensors.push_back({std::to_string(offset), Shape::vector(elems), 1, offset});
     offset += elems;
+  }
+  if (tied) {
+    made.tied.push_back(0);
+  } else {
+    made.tensors.pop_back();
   }
   return made;
 }
@@ -45,17 +55,18 @@ struct Event {
   int index;
 };
 
-std::vector<Event> one_after_another(const std::vector<int>& micros) {
+// Of gradients `last` to 0.
+std::vector<Event> one_after_another(const std::vector<int>& micros, int last = 2) {
   std::vector<Event> events;
   for (const int micro : micros) {
-    for (int index = 2; index >= 0; --index) events.push_back({micro, index});
+    for (int index = last; index >= 0; --index) events.push_back({micro, index});
   }
   return events;
 }
 
-std::vector<Event> side_by_side(const std::vector<int>& micros) {
+std::vector<Event> side_by_side(const std::vector<int>& micros, int last = 2) {
   std::vector<Event> events;
-  for (int index = 2; index >= 0; --index) {
+  for (int index = last; index >= 0; --index) {
     for (const int micro : micros) events.push_back({micro, index});
   }
   return events;
@@ -71,12 +82,14 @@ struct Case {
   std::string name;
   TrainingOptions options = {};
   Demands demands = {};
+  bool tied = false;
+
+  int last() const { return tied ? kUse : 2; }
 };
 
 // All but the first begin together.
 Folded fold(const Case& of, const std::vector<Event>& events, int steps, int at_a_time) {
-  const ParameterTable parameters = table();
-  auto made = GradientFold::create(parameters, of.options, of.demands, at_a_time);
+  auto made = GradientFold::create(table(of.tied), of.options, of.demands, at_a_time);
   EXPECT_TRUE(made.has_value()) << made.error().message();
   GradientFold& fold = made.value();
   Folded result;
@@ -84,10 +97,10 @@ Folded fold(const Case& of, const std::vector<Event>& events, int steps, int at_
   for (int step = 0; step < steps; ++step) {
     fold.begin_step();
     result.done.clear();
-    std::vector<int> left(kMicroBatches, 3);
+    std::vector<int> left(kMicroBatches, of.last() + 1);
     for (const Event& event : events) {
       auto& mine = left[static_cast<std::size_t>(event.micro)];
-      if (mine == 3) {
+      if (mine == of.last() + 1) {
         const auto gradients = fold.begin(event.micro);
         EXPECT_TRUE(gradients.has_value()) << gradients.error().message();
         for (std::size_t i = 0; i < gradients.value().size(); ++i) {
@@ -96,7 +109,7 @@ Folded fold(const Case& of, const std::vector<Event>& events, int steps, int at_
       }
       const auto done = fold.ready(event.index, event.micro);
       EXPECT_TRUE(done.has_value());
-      if (done.value()) result.done.push_back(event.index);
+      if (done.value()) result.done.push_back(fold.parameter_of(event.index));
       if (--mine > 0) continue;
       EXPECT_TRUE(fold.micro_batch_done(event.micro, scale).ok());
     }
@@ -105,7 +118,7 @@ Folded fold(const Case& of, const std::vector<Event>& events, int steps, int at_
   auto handed = StepGradients::create({}, fold.outcome());
   EXPECT_TRUE(handed.has_value());
   handed.value().begin_step(fold.hands_scaled() ? scale : 1);
-  result.sum.resize(48);
+  result.sum.resize(kElems);
   EXPECT_TRUE(handed.value().read(0, result.sum).ok());
   for (const NamedTensor& named : fold.state()) {
     const auto values = elements<float>(ConstTensorView(named.tensor));
@@ -118,6 +131,9 @@ std::vector<Case> cases() {
   std::vector<Case> all{{"plain"},       {"passing"},      {"bf16"},     {"clipped"},
                         {"scaled"},      {"momentum"},     {"stored"},   {"stored_scaled"},
                         {"bf16_scaled"}, {"bf16_waiting"}, {"bf16_wide"}};
+  for (const Case& each : std::vector<Case>(all)) {
+    all.push_back({.name = each.name + "_tied", .tied = true});
+  }
   for (Case& each : all) {
     TrainingOptions& o = each.options;
     o.accumulate = kMicroBatches;
@@ -141,10 +157,11 @@ std::vector<Case> cases() {
 class AnyOrder : public ::testing::TestWithParam<Case> {};
 
 TEST_P(AnyOrder, GivesTheBitsOfTheirNumbersOrder) {
-  const Folded wanted = fold(GetParam(), one_after_another({0, 1, 2, 3}), 2, 1);
+  const Folded wanted = fold(GetParam(), one_after_another({0, 1, 2, 3}, GetParam().last()), 2, 1);
   std::vector<int> order{0, 1, 2, 3};
   do {
-    for (const auto& events : {one_after_another(order), side_by_side(order)}) {
+    for (const auto& events :
+         {one_after_another(order, GetParam().last()), side_by_side(order, GetParam().last())}) {
       const Folded got = fold(GetParam(), events, 2, kMicroBatches);
       EXPECT_EQ(got.sum, wanted.sum) << ::testing::PrintToString(order);
       EXPECT_EQ(got.momenta, wanted.momenta) << ::testing::PrintToString(order);
@@ -158,8 +175,8 @@ INSTANTIATE_TEST_SUITE_P(Folds, AnyOrder, ::testing::ValuesIn(cases()),
 
 // The test's gradients are no use where another order would give the same sum.
 TEST(GradientFold, OrderMattersToThisTest) {
-  std::vector<float> forward(48);
-  std::vector<float> back(48);
+  std::vector<float> forward(kElems);
+  std::vector<float> back(kElems);
   for (std::size_t i = 0; i < forward.size(); ++i) {
     for (int micro = 0; micro < kMicroBatches; ++micro) {
       forward[i] += value(micro, i);
@@ -173,8 +190,7 @@ TEST(GradientFold, OrderMattersToThisTest) {
 TEST(GradientFold, AParameterIsDoneWhenAllOfItsMicroBatchesAreIn) {
   Case of = cases().front();
   EXPECT_THAT(fold(of, side_by_side({2, 0, 3, 1}), 1, kMicroBatches).done, ElementsAre(2, 1, 0));
-  const ParameterTable parameters = table();
-  auto made = GradientFold::create(parameters, of.options, of.demands, kMicroBatches);
+  auto made = GradientFold::create(table(), of.options, of.demands, kMicroBatches);
   ASSERT_TRUE(made.has_value());
   made.value().begin_step();
   for (const int micro : {3, 1, 2}) {
@@ -185,11 +201,64 @@ TEST(GradientFold, AParameterIsDoneWhenAllOfItsMicroBatchesAreIn) {
   EXPECT_TRUE(made.value().ready(2, 0).value());
 }
 
+// A use is added up apart and joins once: whichever of both is whole last.
+TEST(GradientFold, UsesOfAParameterJoinItWhenBothAreWhole) {
+  Case of = cases().front();
+  of.tied = true;
+  std::vector<float> sums(kElems + 5);
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    for (int micro = 0; micro < kMicroBatches; ++micro) sums[i] += value(micro, i);
+    sums[i] *= 0.25F;
+  }
+  for (std::size_t i = 0; i < 5; ++i) sums[i] += sums[kElems + i];
+  sums.resize(kElems);
+  const Folded late = fold(of, one_after_another({0, 1, 2, 3}, kUse), 1, 1);
+  EXPECT_EQ(late.sum, sums);
+  EXPECT_THAT(late.done, ElementsAre(2, 1, 0));
+  std::vector<Event> use_last = side_by_side({0, 1, 2, 3});
+  for (int micro = 0; micro < kMicroBatches; ++micro) use_last.push_back({micro, kUse});
+  const Folded early = fold(of, use_last, 1, kMicroBatches);
+  EXPECT_EQ(early.sum, sums);
+  EXPECT_THAT(early.done, ElementsAre(2, 1, 0));
+}
+
+// A worker's clipping and momentum are of its whole gradient, as if one layer had written it.
+TEST(GradientFold, UsesJoinInAMicroBatchWhereThatIsWorkedOn) {
+  for (const Case& each : cases()) {
+    if (each.name != "clipped_tied" && each.name != "momentum_tied") continue;
+    std::vector<float> sum(kElems);
+    std::vector<double> momenta(kElems * kMicroBatches);
+    for (int step = 0; step < 2; ++step) {
+      std::ranges::fill(sum, 0.0F);
+      for (int micro = 0; micro < kMicroBatches; ++micro) {
+        std::vector<double> own(kElems);
+        double square = 0;
+        for (std::size_t i = 0; i < kElems; ++i) {
+          own[i] = value(micro, i) + (i < 5 ? value(micro, kElems + i) : 0.0F);
+          own[i] *= step + 1;
+          if (each.options.clip_worker > 0) own[i] /= 2;  // fold()'s loss scale
+          square += own[i] * own[i];
+        }
+        const double shorter =
+            each.options.clip_worker > 0 ? std::min(1.0, 100 / std::sqrt(square)) : 1;
+        for (std::size_t i = 0; i < kElems; ++i) {
+          double& u = momenta[static_cast<std::size_t>(micro) * kElems + i];
+          u = u * each.options.momentum + own[i] * shorter;
+          sum[i] += static_cast<float>(u / kMicroBatches);
+        }
+      }
+    }
+    const Folded got = fold(each, one_after_another({0, 1, 2, 3}, kUse), 2, 1);
+    for (std::size_t i = 0; i < kElems; ++i) {
+      EXPECT_NEAR(got.sum[i], sum[i], 1e-5 * std::max(1.0F, std::abs(sum[i]))) << each.name << i;
+    }
+  }
+}
+
 // One beside the first needs no more memory than one after another; a second has none.
 TEST(GradientFold, MoreAtATimeThanThereIsMemoryForAreRefused) {
   Case of = cases().front();
-  const ParameterTable parameters = table();
-  auto made = GradientFold::create(parameters, of.options, of.demands);
+  auto made = GradientFold::create(table(), of.options, of.demands);
   ASSERT_TRUE(made.has_value());
   made.value().begin_step();
   ASSERT_TRUE(made.value().begin(1).has_value());
@@ -206,8 +275,7 @@ TEST(GradientFold, WhatWaitsIsCounted) {
     Case of = cases().front();
     of.options.clip_worker = whole ? 100 : 0;
     of.options.places = {};
-    const ParameterTable parameters = table();
-    auto made = GradientFold::create(parameters, of.options, of.demands, 2);
+    auto made = GradientFold::create(table(), of.options, of.demands, 2);
     ASSERT_TRUE(made.has_value());
     GradientFold& fold = made.value();
     const auto held = [&] {
@@ -256,8 +324,7 @@ TEST(GradientFold, FormsHoldWhatTheySay) {
   const auto held = [](const Case& of) {
     TrainingOptions options = of.options;
     options.places = {};
-    const ParameterTable parameters = table();
-    const auto made = GradientFold::create(parameters, options, of.demands);
+    const auto made = GradientFold::create(table(), options, of.demands);
     EXPECT_TRUE(made.has_value());
     const MemoryUse use = options.places.device.use();
     return Held{use.now_of(MemoryClass::kGradients) / 48,

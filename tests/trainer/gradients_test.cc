@@ -208,7 +208,8 @@ void check_model(const ModelOptions& options, SampleShape input, std::size_t str
   const auto loss = [&] {
     return mean_loss<double>(model.loss(), model.forward(pass), labels, {});
   };
-  Values grads(params.size(), 777);
+  const GradientTable table = model.gradients();
+  Values grads(static_cast<std::size_t>(table.elems()), 777);
   mean_loss<double>(model.loss(), model.forward(pass), labels,
                     activations.deltas(model.last_level(), rows));
   std::vector<int> order;
@@ -220,8 +221,17 @@ void check_model(const ModelOptions& options, SampleShape input, std::size_t str
                             })
                   .ok());
   std::vector<int> downwards;
-  for (int i = static_cast<int>(model.parameters().size()); i-- > 0;) downwards.push_back(i);
+  for (int i = static_cast<int>(table.tensors.size()); i-- > 0;) downwards.push_back(i);
   EXPECT_EQ(order, downwards);
+  for (std::size_t use = static_cast<std::size_t>(table.parameters()); use < table.tensors.size();
+       ++use) {
+    const int parameter = table.parameter_of(static_cast<int>(use));
+    const std::int64_t to = table.tensors[static_cast<std::size_t>(parameter)].offset;
+    for (std::int64_t i = 0; i < table.tensors[use].shape.elems(); ++i) {
+      grads[static_cast<std::size_t>(to + i)] +=
+          grads[static_cast<std::size_t>(table.tensors[use].offset + i)];
+    }
+  }
   for (std::size_t i = 0; i < params.size(); i += stride) {
     expect_close(grads[i], slope(params, i, loss), 1e-6, i);
   }

@@ -122,6 +122,10 @@ struct Run {
   }
   // Gradients go back tensor by tensor.
   bool passes() const { return q.stage >= 2 && !sums_first; }
+  // Gradients of uses join their parameter's in each micro-batch.
+  bool adds_uses_each_time() const {
+    return each || q.clips_worker || (q.momentum_at_worker && q.momentum > 0);
+  }
   MemoryClass wide_class() const {
     return narrow ? MemoryClass::kMainGradients : MemoryClass::kGradients;
   }
@@ -192,16 +196,27 @@ void add_gradients(RunMemory& m, const Run& run, std::int64_t elems, std::int64_
   }
 }
 
-// Elements of a micro-batch's gradients beside what is handed over, or beside their sum.
-std::int64_t micro_elems(const Run& run, const ParameterTable& table) {
+// Elements of a micro-batch's gradients beside what is handed over, or beside their sum. `uses`: of
+// gradients of uses by tied layers.
+std::int64_t micro_elems(const Run& run, const ParameterTable& table, std::int64_t uses) {
   const Form form = run.form();
-  const std::int64_t all = parameter_elems(table);
+  const std::int64_t all = parameter_elems(table) + uses;
+  const std::int64_t in_work = largest_tensor(table) + (run.adds_uses_each_time() ? uses : 0);
   if (form == Form::kWide) {
     if (run.q.accumulate == 1) return 0;
     if (run.each) return run.q.stage == 0 ? all : 0;
-    return run.there || run.q.whole_gradients ? all : largest_tensor(table);
+    return run.there || run.q.whole_gradients ? all : in_work;
   }
-  return run.there ? all : largest_tensor(table);
+  return run.there ? all : in_work;
+}
+
+// Gradients of uses that wait for their parameter's beside what is handed over, or beside the sum.
+void add_uses(RunMemory& m, const Run& run, std::int64_t uses) {
+  const bool narrow = run.form() == Form::kStored;
+  const bool in_slot = run.each && (narrow || run.q.stage == 0);  // micro_elems() has them
+  if (in_slot) return;
+  of(m.device, narrow ? MemoryClass::kGradients : run.wide_class()) +=
+      (narrow ? kNarrow : kFp32) * uses;
 }
 
 // What is widened, or copied, and stepped together.
@@ -257,12 +272,15 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
     add_sharded_state(m, run, elems, own, kept);
   }
   add_gradients(m, run, elems, own);
+  const std::int64_t uses = model.gradients().elems() - elems;
+  add_uses(m, run, uses);
   m.whole_sums = run.passes() && q.whole_gradients;
   GW_ASSIGN(of(m.device, MemoryClass::kGathered), gathered_bytes(model, run));
   GW_ASSIGN(const ActivationElems activations,
             BatchPass::activation_elems(model, q.micro_batch, q.recompute, q.space));
   of(m.device, MemoryClass::kActivations) = kFp32 * activations.own;
-  of(m.device, MemoryClass::kWorkspace) += kFp32 * (activations.shared + micro_elems(run, table));
+  of(m.device, MemoryClass::kWorkspace) +=
+      kFp32 * (activations.shared + micro_elems(run, table, uses));
   of(m.device, MemoryClass::kOther) =
       BatchPass::other_bytes(model, q.micro_batch, q.labels, q.space) +
       kFp32 * (q.momentum_at_worker && q.momentum > 0 ? q.accumulate * elems : 0);

@@ -53,8 +53,7 @@ class CudaLayerKernels final : public LayerKernels<float> {
   void avg_pool_back(const PoolShape& shape, In dy, Out dx) override;
   void embed(In tokens, std::int64_t positions, std::int64_t width, In token, In position,
              Out y) override;
-  void embed_params(In tokens, std::int64_t width, In dy, bool add, Out token,
-                    Out position) override;
+  void embed_params(In tokens, std::int64_t width, In dy, Out token, Out position) override;
   void attention(const AttentionShape& shape, In x, Out scratch, Out saved, Out y) override;
   void attention_back(const AttentionShape& shape, In x, In saved, In dy, Out scratch,
                       Out dx) override;

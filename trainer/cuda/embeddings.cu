@@ -33,7 +33,6 @@ struct TokenSums {
   std::int64_t places;
   std::int64_t width;
   const float* dy;
-  bool add;
   float* token;
 
   template <class Block>
@@ -42,7 +41,7 @@ struct TokenSums {
     for (std::int64_t first = 0; first < width; first += kThreads) {
       const std::int64_t k = first + block.thread();
       float* to = token + block.block() * width + k;
-      float sum = add && k < width ? *to : 0;
+      float sum = 0;
       for (std::int64_t from = 0; from < places; from += kThreads) {
         const std::int64_t own = from + block.thread();
         shared.here[block.thread()] = own < places && tokens[own] == word;
@@ -77,9 +76,8 @@ void CudaLayerKernels::embed(In tokens, std::int64_t positions, std::int64_t wid
   enqueue([&] { return for_each("embed", count_of(y), each, stream_); });
 }
 
-void CudaLayerKernels::embed_params(In tokens, std::int64_t width, In dy, bool add, Out token,
-                                    Out position) {
-  const TokenSums words{tokens.data(), count_of(tokens), width, dy.data(), add, token.data()};
+void CudaLayerKernels::embed_params(In tokens, std::int64_t width, In dy, Out token, Out position) {
+  const TokenSums words{tokens.data(), count_of(tokens), width, dy.data(), token.data()};
   const std::int64_t elems = count_of(position);
   const PositionSums each{count_of(dy) / elems, elems, dy.data(), position.data()};
   enqueue([&] {

@@ -37,12 +37,11 @@ void Embedding<T>::backward_params(const LayerPass<T>& pass, std::span<const T> 
                                    std::span<T> grads) const {
   if (pass.device != nullptr) {
     const std::int64_t words = shape_.vocabulary * shape_.width;
-    return pass.device->embed_params(pass.x, shape_.width, dy, tied_, part_of(grads, 0, words),
+    return pass.device->embed_params(pass.x, shape_.width, dy, part_of(grads, 0, words),
                                      part_of(grads, words, shape_.positions * shape_.width));
   }
   const auto [vocabulary, positions, width] = shape_;
-  const std::int64_t kept = tied_ ? vocabulary * width : 0;
-  std::fill(grads.begin() + kept, grads.end(), T(0));
+  std::fill(grads.begin(), grads.end(), T(0));
   for (std::int64_t i = 0; i < pass.rows * positions; ++i) {
     T* token = grads.data() + static_cast<std::int64_t>(pass.x.data()[i]) * width;
     T* position = grads.data() + (vocabulary + i % positions) * width;

@@ -17,8 +17,7 @@ struct EmbeddingShape {
 template <typename T>
 class Embedding final : public Layer<T> {
  public:
-  // `tied`: a TiedHead has written its part of the gradient of `token`, to which this one adds.
-  explicit Embedding(EmbeddingShape shape, bool tied = false) : shape_(shape), tied_(tied) {}
+  explicit Embedding(EmbeddingShape shape) : shape_(shape) {}
 
   SampleShape output() const override { return {shape_.positions, 1, shape_.width}; }
   ParameterTable parameters() const override;
@@ -30,11 +29,11 @@ class Embedding final : public Layer<T> {
 
  private:
   EmbeddingShape shape_;
-  bool tied_;
 };
 
 // y = x W^T with the embedding's `token` for W, no bias: (rows, positions, width) to
-// (rows, positions, vocabulary). Its parameters and gradients are the embedding's.
+// (rows, positions, vocabulary). It has no parameters: those of a pass are `token`, its gradients
+// one of the same shape.
 template <typename T>
 class TiedHead final : public Layer<T> {
  public:

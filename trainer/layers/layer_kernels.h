@@ -151,9 +151,9 @@ class LayerKernels {
   // tokens: (rows, positions) numbers below the vocabulary, as T; vectors (rows, positions, width).
   virtual void embed(std::span<const T> tokens, std::int64_t positions, std::int64_t width,
                      std::span<const T> token, std::span<const T> position, std::span<T> y) = 0;
-  // token (vocabulary, width), to which is added where `add`; position (positions, width).
+  // token (vocabulary, width), position (positions, width).
   virtual void embed_params(std::span<const T> tokens, std::int64_t width, std::span<const T> dy,
-                            bool add, std::span<T> token, std::span<T> position) = 0;
+                            std::span<T> token, std::span<T> position) = 0;
 
   // As CausalAttention; scratch: 2 rows heads positions^2.
   virtual void attention(const AttentionShape& shape, std::span<const T> x, std::span<T> scratch,

@@ -83,7 +83,7 @@ Result<Model<T>> make_gpt(const ModelOptions& options, SampleShape input, std::i
   const EmbeddingShape table{classes, input.channels, width};
   const BlockOptions block{{input.channels, 1, width}, options.heads, options.dropout.value_or(0)};
   Model<T> model(input);
-  model.add("embed", std::make_unique<Embedding<T>>(table, options.tied));
+  model.add("embed", std::make_unique<Embedding<T>>(table));
   if (block.dropout > 0) {
     model.add("embed.dropout",
               std::make_unique<Dropout<T>>(block.shape, block.dropout, "embed.dropout"));
@@ -95,7 +95,7 @@ Result<Model<T>> make_gpt(const ModelOptions& options, SampleShape input, std::i
   }
   model.add("norm", std::make_unique<LayerNorm<T>>(block.shape));
   if (options.tied) {
-    model.add_tied("head", std::make_unique<TiedHead<T>>(table), "embed");
+    model.add_tied("head", std::make_unique<TiedHead<T>>(table), "embed.token");
   } else {
     model.add("head",
               std::make_unique<Linear<T>>(width, classes, LinearOptions{false, input.channels}));

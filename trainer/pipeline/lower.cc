@@ -133,7 +133,7 @@ class StepOps {
       if (wanted_.reduce) {
         (tied ? late : whole).push_back(of_stage(ops[i], PipelineOpKind::kReduceGradients));
       }
-      steps.push_back(of_stage(ops[i], PipelineOpKind::kOptimizerStep));
+      if (wanted_.step) steps.push_back(of_stage(ops[i], PipelineOpKind::kOptimizerStep));
     }
     whole.insert(whole.end(), late.begin(), late.end());
     whole.insert(whole.end(), steps.begin(), steps.end());

@@ -11,10 +11,11 @@ struct PipelineStepOps {
   bool reduce = false;   // RG of every stage
   bool tied = false;     // RT of the first and the last stage, if there are two
   bool sharded = false;  // UNSHARD and RESHARD around every run of one stage's operations
+  bool step = true;      // OPT of every stage
 };
 
 // Adds what ends a step: reductions as soon as the stage's gradients are whole, behind the rank's
-// last computation those of tied parameters and what follows them; then OPT of every stage. Wants a
+// last computation those of tied parameters and what follows them; then OPT. Wants a
 // valid schedule (check.h) that has none of these. Weights have one version.
 PipelineSchedule with_step_ops(const PipelineSchedule& schedule, const PipelineStepOps& ops);
 

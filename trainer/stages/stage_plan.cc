@@ -126,6 +126,50 @@ std::vector<LayerRange> StagePlan::layers() const {
   return ranges;
 }
 
+namespace {
+
+int stage_of_layer(const StagePlan& plan, std::size_t layer) {
+  const auto at = std::ranges::find_if(
+      plan.cuts, [&](const LayerRange& cut) { return layer >= cut.begin && layer < cut.end; });
+  return static_cast<int>(at - plan.cuts.begin());
+}
+
+std::size_t layer_of_parameter(const Model<float>& model, int parameter) {
+  std::size_t layer = 0;
+  while (model.parameters_of(layer).second <= parameter) ++layer;
+  return layer;
+}
+
+// Names of parameters that layers on another rank than the owner's are tied to.
+Result<std::vector<std::string>> shared_parameters(const Model<float>& model,
+                                                   const StagePlan& plan) {
+  std::vector<std::string> shared;
+  const std::vector<int>& rank_of = plan.schedule.rank_of.front();
+  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+    const int parameter = model.tied_to(layer);
+    if (parameter < 0) continue;
+    const int user = stage_of_layer(plan, layer);
+    const int owner = stage_of_layer(plan, layer_of_parameter(model, parameter));
+    const int user_rank = rank_of[static_cast<std::size_t>(user)];
+    const int owner_rank = rank_of[static_cast<std::size_t>(owner)];
+    if (user_rank == owner_rank) continue;
+    const std::string& name = model.parameters()[static_cast<std::size_t>(parameter)].name;
+    const bool ends = owner == 0 && user == plan.schedule.stages() - 1;
+    if (!ends || owner_rank != 0 || user_rank != plan.schedule.size() - 1) {
+      return Status(Code::kUnsupported,
+                    format("layer %s of stage %d on rank %d is tied to %s of stage %d on rank %d "
+                           "(stages serve the last one on the last rank, tied to the first on the "
+                           "first)",
+                           model.layer_name(layer).c_str(), user, user_rank, name.c_str(), owner,
+                           owner_rank));
+    }
+    if (std::ranges::find(shared, name) == shared.end()) shared.push_back(name);
+  }
+  return shared;
+}
+
+}  // namespace
+
 ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan) {
   ModelShare share{.rank = plan.rank, .tensors = {}};
   const std::vector<int>& rank_of = plan.schedule.rank_of.front();
@@ -136,8 +180,10 @@ ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan) {
       const ParameterInfo& info = model.parameters()[static_cast<std::size_t>(index)];
       const TensorBox whole = box_of(info);
       ModelShare::Tensor& tensor = share.tensors.emplace_back(ModelShare::Tensor{info.name, {}});
+      const bool both = std::ranges::find(plan.shared, info.name) != plan.shared.end();
       for (int rank = 0; rank < plan.schedule.size(); ++rank) {
-        tensor.held.push_back(rank == rank_of[stage] ? whole : whole.cut(0, {0, 0}));
+        const bool here = rank == rank_of[stage] || (both && rank == rank_of.back());
+        tensor.held.push_back(here ? whole : whole.cut(0, {0, 0}));
       }
     }
   }
@@ -150,7 +196,11 @@ Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule&
   StagePlan plan{.schedule = {}, .how = how, .rank = rank};
   GW_ASSIGN(plan.cuts, cut_model(model, schedule.stages()));
   plan.gathers = gathers;
-  GW_ASSIGN(plan.schedule, lower_pipeline(gathers ? with_gathers(schedule) : schedule, how.links));
+  plan.schedule = schedule;
+  GW_ASSIGN(plan.shared, shared_parameters(model, plan));
+  PipelineSchedule whole = gathers ? with_gathers(schedule) : schedule;
+  if (!plan.shared.empty()) whole = with_step_ops(whole, {.tied = true, .step = false});
+  GW_ASSIGN(plan.schedule, lower_pipeline(whole, how.links));
   const std::vector<PipelineOp>& ops = schedule.ranks[static_cast<std::size_t>(rank)];
   std::size_t here = 0;
   for (int stage = 0; stage < schedule.stages(); ++stage) {

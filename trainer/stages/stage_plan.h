@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 #include "gradwire/status.h"
@@ -28,6 +29,9 @@ struct StagePlan {
   int rank = 0;
   std::vector<LayerRange> cuts = {};    // by stage: its layers of the whole model
   std::vector<StagePlace> stages = {};  // this rank's, ascending
+  // Parameters of the first stage that the last one's layers are tied to, where two ranks hold
+  // these: both have them, and add up their gradients (RT).
+  std::vector<std::string> shared = {};
   // Micro-batches whose gradients are under way at a time, as GradientFold::create() has it.
   int at_a_time = 1;
   bool gathers = false;  // as plan_stages() was told
@@ -39,13 +43,14 @@ struct StagePlan {
 // `schedule`: valid, without transfers and operations of the step's end. Layers are cut by what
 // their products cost forward and back, before such as have parameters, so that every stage has
 // some. kInvalidArgument: fewer of these than stages. kUnsupported names what stages do not serve:
-// a second pipe, a version of weights, an operation that is none of F, B, I and W.
+// a second pipe, a version of weights, an operation that is none of F, B, I and W, layers that are
+// tied across ranks otherwise than the last rank's last stage to the first rank's first.
 // gathers: parameters are there while a gate has a stage's layers open, from before the stage's
 // first operation of a step until behind its last one (UNSHARD, RESHARD).
 Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
                               const PipelineExecution& how, bool gathers = false);
 
-// Who holds which parameter: whole ones, each on one rank of Scope::kPipeline.
+// Who holds which parameter: whole ones, each on one rank of Scope::kPipeline, shared ones on two.
 ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan);
 
 }  // namespace gradwire

@@ -29,7 +29,8 @@ StageSource::StageSource(const SourceParts& parts, const StagePlan& plan)
 
 Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourceParts& parts,
                                                                 const StagePlan& plan,
-                                                                PipelineTransfers& transfers) {
+                                                                PipelineTransfers& transfers,
+                                                                TiedSum tied_sum) {
   const TrainingOptions& options = parts.options;
   if (options.places.device.device().space != MemorySpace::kHost) {
     return Status(Code::kUnsupported, "stages of a pipeline on a GPU (expected the CPU)");
@@ -38,6 +39,12 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
     return Status(Code::kUnsupported,
                   "stages of a pipeline that hand each micro-batch's gradients over (expected "
                   "their sum)");
+  }
+  const bool at_worker = options.momentum > 0 && options.momentum_at == MomentumAt::kWorker;
+  if (!plan.shared.empty() && at_worker) {
+    return Status(Code::kUnsupported,
+                  "momentum at the worker of " + plan.shared.front() +
+                      ", which two stages hold (expected momentum at the optimizer)");
   }
   if (options.accumulate != plan.schedule.micro_batches) {
     return Status(Code::kInvalidArgument,
@@ -48,7 +55,8 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
   GW_ASSIGN(made->work_, StageWork::create(parts.model, parts.data, plan,
                                            {.max_rows = options.shares().samples(options.batch),
                                             .recompute = options.recompute,
-                                            .memory = options.places.device}));
+                                            .memory = options.places.device,
+                                            .tied_sum = std::move(tied_sum)}));
   GW_ASSIGN(made->training_,
             PipelineExecutor::create(plan.schedule, plan.rank, plan.how, *made->work_, transfers));
   GW_ASSIGN(made->evaluating_, PipelineExecutor::create(forward_part(plan.schedule), plan.rank,

@@ -24,11 +24,13 @@ class StageSource final : public StepGradientSource {
   // parts.model: StagePlan::layers() of the whole (Model::part()). `transfers` is borrowed.
   // Where the plan gathers, a gate has each layer opened once a step, forward, from the first to
   // the last; else it is this rank's own: layers are opened in the schedule's order. kUnsupported
-  // names what stages do not serve: a device, micro-batches that are handed over one by one.
-  // kInvalidArgument: another number of micro-batches than the schedule's.
+  // names what stages do not serve: a device, micro-batches that are handed over one by one,
+  // momentum at the worker of a parameter that two ranks hold. kInvalidArgument: another number of
+  // micro-batches than the schedule's.
   static Result<std::unique_ptr<StepGradientSource>> create(const SourceParts& parts,
                                                             const StagePlan& plan,
-                                                            PipelineTransfers& transfers);
+                                                            PipelineTransfers& transfers,
+                                                            TiedSum tied_sum = {});
 
   void read_through(LayerGate* gate) override { gate_ = gate; }
   Result<double> run(const StepPlace& place, const Ready& ready, const Over& over) override;

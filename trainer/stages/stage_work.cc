@@ -43,6 +43,10 @@ Result<std::unique_ptr<StageWork>> StageWork::create(const Model<float>& model, 
                  pool(in)}));
   }
   made->gathers_ = plan.gathers;
+  for (int index = 0; index < static_cast<int>(model.parameters().size()); ++index) {
+    const std::string& name = model.parameters()[static_cast<std::size_t>(index)].name;
+    if (std::ranges::find(plan.shared, name) != plan.shared.end()) made->shared_.push_back(index);
+  }
   made->micros_.resize(static_cast<std::size_t>(plan.schedule.micro_batches));
   made->inputs_.resize(static_cast<std::size_t>(options.max_rows * data.shape().elems()));
   made->labels_.reserve(static_cast<std::size_t>(options.max_rows * data.labels_per_sample()));
@@ -116,8 +120,10 @@ Status StageWork::run(const PipelineOp& op) {
       return {};
     case PipelineOpKind::kUnshard: return gather(*there, true);
     case PipelineOpKind::kReshard: return gather(*there, false);
+    case PipelineOpKind::kReduceTied: return add_tied();
     default:
-      return {Code::kUnsupported, format("%s (stages serve F, B, I and W)", to_string(op).c_str())};
+      return {Code::kUnsupported,
+              format("%s (stages serve F, B, I, W and RT)", to_string(op).c_str())};
   }
 }
 
@@ -217,6 +223,19 @@ Status StageWork::hand_gradient(Held& held, int micro) {
   return {};
 }
 
+bool StageWork::is_shared(int parameter) const {
+  return std::ranges::find(shared_, parameter) != shared_.end();
+}
+
+// Gradients of parameters that another rank holds, too: it has its share of them.
+Status StageWork::add_tied() {
+  for (const int index : shared_) {
+    GW_TRY(tied_sum_(step_.fold->sum(index)));
+    if (!step_.fold->needs_whole()) GW_TRY(step_.done(index));
+  }
+  return {};
+}
+
 // Of the stage's weights, to the fold.
 Status StageWork::add_gradients(Held& held, const PipelineOp& op) {
   Micro& micro = micros_[op.micro];
@@ -225,7 +244,8 @@ Status StageWork::add_gradients(Held& held, const PipelineOp& op) {
   }
   auto complete = [&](int index) {
     GW_ASSIGN(const bool done, step_.fold->ready(index, op.micro));
-    return done ? step_.done(index) : Status();
+    const int parameter = step_.fold->parameter_of(index);
+    return done && !is_shared(parameter) ? step_.done(parameter) : Status();
   };
   GW_TRY(op.kind == PipelineOpKind::kBackward
              ? held.stage.backward(op.micro, micro.grads, std::ref(complete), layer_gate())

@@ -1,5 +1,6 @@
 // What the operations of one rank's list do with real layers: F, B, I and W of its stages, UNSHARD
-// and RESHARD of their parameters, and the messages between them.
+// and RESHARD of their parameters, the messages between them, and RT, which adds up gradients of
+// parameters that two ranks hold.
 //
 // A message is a micro-batch's activations or their derivative, (rows, width) in fp32, always with
 // room for all rows. Between stages of one rank it is handed over in place.
@@ -33,6 +34,10 @@ struct StageValues {
   std::span<double> statistics = {};
 };
 
+// Adds to `sum` what the other rank that holds the parameter has of its gradient, and the other way
+// round: both end with the same bits. Called by both in the same order; waits.
+using TiedSum = std::function<Status(const TensorView& sum)>;
+
 // From the thread that executes.
 class StageWork final : public PipelineWork {
  public:
@@ -40,6 +45,7 @@ class StageWork final : public PipelineWork {
     std::int64_t max_rows = 1;  // samples of a micro-batch
     std::string recompute = "none";
     MemoryArena memory = {};
+    TiedSum tied_sum = {};  // where StagePlan::shared has parameters
   };
   // All are borrowed; `model`: the rank's part. Errors as PipelineStage::create().
   static Result<std::unique_ptr<StageWork>> create(const Model<float>& model, const DataSet& data,
@@ -50,7 +56,7 @@ class StageWork final : public PipelineWork {
     StageValues values = {};
     std::span<const MicroBatch> batches = {};  // by micro-batch
     GradientFold* fold = nullptr;
-    // Parameter `index` has all of its micro-batches' gradients: in any order.
+    // Parameter `index` has all of its micro-batches' gradients, of all ranks: in any order.
     std::function<Status(int index)> done = {};
     LayerGate* gate = nullptr;  // null: parameters are there
     const OnTrainerSpan* told = nullptr;
@@ -94,7 +100,7 @@ class StageWork final : public PipelineWork {
   };
 
   StageWork(const Model<float>& model, const DataSet& data, const Options& options)
-      : model_(model), data_(data), max_rows_(options.max_rows) {}
+      : model_(model), data_(data), max_rows_(options.max_rows), tied_sum_(options.tied_sum) {}
   Result<Held*> held(int stage);
   Result<std::span<float>> taken(const PipelineOp& op);
   // Who brings parameters layer by layer; null: they are there.
@@ -106,6 +112,8 @@ class StageWork final : public PipelineWork {
   Status take_gradient(Held& held, int micro);
   Status hand_gradient(Held& held, int micro);
   Status add_gradients(Held& held, const PipelineOp& op);
+  Status add_tied();
+  bool is_shared(int parameter) const;
   std::span<const std::uint32_t> samples_of(int micro) const;
   std::int64_t rows_of(int micro) const;
 
@@ -113,6 +121,8 @@ class StageWork final : public PipelineWork {
   const DataSet& data_;
   std::int64_t max_rows_;
   bool gathers_ = false;  // stages' parameters, all of a stage at a time
+  TiedSum tied_sum_;
+  std::vector<int> shared_;  // parameters that another rank holds, too
   std::vector<std::unique_ptr<Held>> held_;
   std::vector<float> inputs_;  // of samples whose labels alone are wanted
   std::vector<std::uint32_t> labels_;

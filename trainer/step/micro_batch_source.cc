@@ -28,7 +28,9 @@ Result<double> MicroBatchSource::run_one(const MicroBatch& batch, int micro, con
   GW_ASSIGN(const std::span<float> gradients, fold_.begin(micro));
   auto complete = [&](int index) {
     GW_ASSIGN(const bool done, fold_.ready(index, micro));
-    return done ? ready(index, layer_ends_[static_cast<std::size_t>(index)]) : Status();
+    if (!done) return Status();
+    const int parameter = fold_.parameter_of(index);
+    return ready(parameter, layer_ends_[static_cast<std::size_t>(parameter)]);
   };
   // One reference to capture: std::function then needs no memory of its own.
   GW_ASSIGN(const double loss,

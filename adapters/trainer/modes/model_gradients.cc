@@ -1,5 +1,7 @@
 #include "adapters/trainer/modes/model_gradients.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/mesh.h"
@@ -29,7 +31,23 @@ ModelGradients::ModelGradients(BatchPass pass, const ShareOptions& options)
     : pass_(std::move(pass)),
       options_(options),
       steps_per_epoch_(pass_.data().epoch_samples() / options.batch),
-      order_(pass_.data().order(options.seed, options.shuffle)) {}
+      order_(pass_.data().order(options.seed, options.shuffle)),
+      table_(pass_.model().gradients()) {
+  if (!table_.tied.empty()) all_.resize(static_cast<std::size_t>(table_.elems()));
+}
+
+// Parameters' own gradients, and to them those of uses by tied layers.
+void ModelGradients::join_uses(std::span<float> grads) const {
+  std::copy_n(all_.begin(), grads.size(), grads.begin());
+  for (int use = table_.parameters(); use < static_cast<int>(table_.tensors.size()); ++use) {
+    const ParameterInfo& from = table_.tensors[static_cast<std::size_t>(use)];
+    const ParameterInfo& to = table_.tensors[static_cast<std::size_t>(table_.parameter_of(use))];
+    for (std::int64_t i = 0; i < from.shape.elems(); ++i) {
+      grads[static_cast<std::size_t>(to.offset + i)] +=
+          all_[static_cast<std::size_t>(from.offset + i)];
+    }
+  }
+}
 
 Result<std::unique_ptr<ModelGradients>> ModelGradients::create(const Model<float>& model,
                                                                const DataSet& data,
@@ -47,8 +65,12 @@ Result<double> ModelGradients::gradient(std::span<const float> params, std::int6
       order_.epoch(step / steps_per_epoch_), options_.batch, step % steps_per_epoch_, own);
   const PassContext context{PassMode::kTrain, options_.seed, static_cast<std::uint64_t>(step),
                             own.begin};
-  return pass_.run(params, {.samples = samples, .context = context}, grads,
-                   [](int) { return Status(); });
+  const auto ignore = [](int) { return Status(); };
+  const std::span<float> written = all_.empty() ? grads : std::span<float>(all_);
+  GW_ASSIGN(const double loss,
+            pass_.run(params, {.samples = samples, .context = context}, written, ignore));
+  if (!all_.empty()) join_uses(grads);
+  return loss;
 }
 
 std::int64_t ModelGradients::count_right(std::span<const float> params, int part, int parts) {

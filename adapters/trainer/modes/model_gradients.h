@@ -47,11 +47,14 @@ class ModelGradients final : public GradientSource {
 
  private:
   ModelGradients(BatchPass pass, const ShareOptions& options);
+  void join_uses(std::span<float> grads) const;
 
   BatchPass pass_;
   ShareOptions options_;
   std::int64_t steps_per_epoch_;
   DataOrder order_;
+  GradientTable table_;
+  std::vector<float> all_;  // of a pass, where layers are tied
 };
 
 }  // namespace gradwire

@@ -29,19 +29,29 @@ Result<std::unique_ptr<RankStages>> RankStages::create(const Model<float>& whole
                                                        MeshGroups& groups, bool gathers) {
   GW_ASSIGN(Communicator* const group, groups.group(MeshScope::kPp));
   GW_ASSIGN(StagePlan plan, plan_stages(whole, schedule, group->rank(), {}, gathers));
-  GW_ASSIGN(Model<float> part, whole.part(plan.layers()));
   GW_ASSIGN(CommunicatorTransfers transfers, CommunicatorTransfers::create(*group, plan.schedule));
+  const int last = plan.schedule.stages() - 1;
+  const bool is_end = plan.stages.front().stage == 0 || plan.stages.back().stage == last;
+  Communicator* ends = nullptr;
+  if (!plan.shared.empty() && is_end) {
+    GW_ASSIGN(ends, groups.group(MeshScope::kEmbed));
+  }
   return std::unique_ptr<RankStages>(
-      new RankStages(whole, *group, std::move(plan), std::move(part), std::move(transfers)));
+      new RankStages(whole, *group, ends, std::move(plan), std::move(transfers)));
 }
 
 SourceChoice RankStages::source() {
-  return {
-      [this](const SourceParts& parts) { return StageSource::create(parts, plan_, transfers_); },
-      plan_.at_a_time};
+  return {[this](const SourceParts& parts) {
+            return StageSource::create(
+                parts, plan_, transfers_, [ends = ends_](const TensorView& sum) -> Status {
+                  GW_ASSIGN(Work work, ends->all_reduce(sum, ReduceOp::kSum));
+                  return work.wait().with_context("tied parameters");
+                });
+          },
+          plan_.at_a_time};
 }
 
-Result<Model<float>> RankStages::part_of(int rank) const {
+Model<float> RankStages::part_of(int rank) const {
   std::vector<LayerRange> ranges;
   const std::vector<int>& rank_of = plan_.schedule.rank_of.front();
   for (std::size_t stage = 0; stage < plan_.cuts.size(); ++stage) {
@@ -94,7 +104,7 @@ Result<WholeModel> RankStages::gather(std::span<const NamedTensor> own) {
                       elements<float>(tensor_of(all.tensors, mine.name)).begin());
   }
   for (int rank = 1; rank < group_.size(); ++rank) {
-    GW_ASSIGN(const Model<float> part, part_of(rank));
+    const Model<float> part = part_of(rank);
     for (const std::string& name : tensor_names(part)) {
       GW_ASSIGN(Work work, group_.recv(tensor_of(all.tensors, name), rank));
       GW_TRY(work.wait().with_context("stages: " + name));

@@ -32,8 +32,9 @@ class RankStages {
  public:
   // `schedule`: valid, without transfers, for the mesh's pp ranks. `whole` and `groups` are
   // borrowed for the object's life. gathers: as plan_stages() has it, for strategies that bring
-  // parameters (Demands::layer_by_layer). Collective over the rank's group of the scope pp. Errors
-  // as plan_stages(), Model::part() and CommunicatorTransfers::create().
+  // parameters (Demands::layer_by_layer). Collective over the rank's groups of the scopes pp and,
+  // where the model's ends are tied, embed. Errors as plan_stages() and
+  // CommunicatorTransfers::create().
   static Result<std::unique_ptr<RankStages>> create(const Model<float>& whole,
                                                     const PipelineSchedule& schedule,
                                                     MeshGroups& groups, bool gathers = false);
@@ -58,18 +59,20 @@ class RankStages {
   Result<WholeModel> gather(std::span<const NamedTensor> own);
 
  private:
-  RankStages(const Model<float>& whole, Communicator& group, StagePlan plan, Model<float> part,
+  RankStages(const Model<float>& whole, Communicator& group, Communicator* ends, StagePlan plan,
              CommunicatorTransfers transfers)
       : whole_(whole),
         group_(group),
+        ends_(ends),
         plan_(std::move(plan)),
         share_(share_of_stages(whole, plan_)),
-        part_(std::move(part)),
+        part_(whole.part(plan_.layers())),
         transfers_(std::move(transfers)) {}
-  Result<Model<float>> part_of(int rank) const;
+  Model<float> part_of(int rank) const;
 
   const Model<float>& whole_;
   Communicator& group_;
+  Communicator* ends_;  // of the first and the last rank, where these share parameters
   StagePlan plan_;
   ModelShare share_;
   Model<float> part_;

@@ -14,7 +14,12 @@ const std::vector<UnservedByStages>& unserved_by_stages() {
          const auto choice = parse_optimizer(o.optimizer);
          return choice.has_value() && choice.value().method.has_value();
        }},
-      {"--tied", "a head of its own", [](Options o) { return o.tied; }},
+      {"--algorithm", "--algorithm auto or canonical, or no --tied",
+       [](Options o) { return o.tied && o.algorithm != "auto" && o.algorithm != "canonical"; }},
+      {"--compressor", "one without intra_node=, or no --tied",
+       [](Options o) { return o.tied && o.compressor.find("intra_node=") != std::string::npos; }},
+      {"--momentum-at", "--momentum-at server, or no --tied",
+       [](Options o) { return o.tied && o.momentum > 0 && o.momentum_at == "worker"; }},
       {"--accumulate-policy", "sum-then-reduce",
        [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
       {"--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},

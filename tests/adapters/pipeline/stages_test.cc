@@ -52,15 +52,23 @@ const DataSet& text() {
   return kSet;
 }
 
+Model<float> gpt_of(bool tied) {
+  ModelOptions options{"gpt"};
+  options.width = 8;
+  options.layers = 4;
+  options.heads = 2;
+  options.dropout = 0.2;
+  options.tied = tied;
+  return model_for(options, text());
+}
+
 const Model<float>& small_gpt() {
-  static const Model<float> kModel = [] {
-    ModelOptions options{"gpt"};
-    options.width = 8;
-    options.layers = 4;
-    options.heads = 2;
-    options.dropout = 0.2;
-    return model_for(options, text());
-  }();
+  static const Model<float> kModel = gpt_of(false);
+  return kModel;
+}
+
+const Model<float>& tied_gpt() {
+  static const Model<float> kModel = gpt_of(true);
   return kModel;
 }
 
@@ -140,6 +148,29 @@ TEST(StagesHaveTheBitsOfOneRank, Gpt) {
   }
 }
 
+TEST(StagesHaveTheBitsOfOneRank, TiedGpt) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    expect_bits(tied_gpt(), text(), optimizer, {1, 2, 3, 4}, {1, 4, 6});
+  }
+}
+
+// In 16 bits sums of both ends are added in the form that gradients are kept in.
+TEST(StagesHaveTheBitsOfOneRank, TiedGptInSixteenBits) {
+  for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
+    for (const int m : {1, 4}) {
+      PipelineRun run = run_of(tied_gpt(), text(), m, "adamw");
+      run.options.precision = precision;
+      if (precision == Precision::kF16) run.options.loss_scale.initial = 1024;
+      const Trained alone = train_on_one_rank(run);
+      run.ranks = 3;
+      for (const PipelineSpec& spec : every_spec()) {
+        run.spec = spec;
+        expect_same(train_pipeline(run), alone, spec.text() + " m=" + std::to_string(m));
+      }
+    }
+  }
+}
+
 // Layers that are computed again, within stages.
 TEST(StagesHaveTheBitsOfOneRank, Recompute) {
   for (const char* recompute : {"full", "2", "selective"}) {
@@ -180,6 +211,12 @@ TEST(Stages, RefuseWhatTheyDoNotServe) {
   // 6 layers of it have parameters.
   EXPECT_THAT(refused(small_resnet(), {.kind = PipelineKind::kInterleaved, .chunks = 2}, 4),
               fails(Code::kInvalidArgument, "8 stages", "6"));
+  // The embedding is on rank 1, the head on rank 0.
+  PipelineSchedule turned = generate_pipeline({.kind = PipelineKind::kGpipe}, 2, 1).value();
+  turned.rank_of = {{1, 0}};
+  std::ranges::reverse(turned.ranks);
+  EXPECT_THAT(plan_stages(tied_gpt(), turned, 0, {}).error(),
+              fails(Code::kUnsupported, "head", "embed.token", "rank 0"));
   PipelineSchedule schedule = generate_pipeline({.kind = PipelineKind::kGpipe}, 2, 1).value();
   schedule = with_step_ops(schedule, {.reduce = true});
   EXPECT_THAT(plan_stages(deep_mlp(), schedule, 0, {}).error(), fails(Code::kUnsupported, "0RG"));
@@ -189,7 +226,7 @@ TEST(Stages, RefuseWhatTheyDoNotServe) {
       plan_stages(deep_mlp(),
                   generate_pipeline({.kind = PipelineKind::kZeroBubbleH1}, 1, 4).value(), 0, {})
           .value();
-  const Model<float> part = deep_mlp().part(plan.layers()).value();
+  const Model<float> part = deep_mlp().part(plan.layers());
   EXPECT_THAT(
       StageWork::create(part, digits_data(), plan, {.max_rows = 4, .recompute = "full"}).error(),
       fails(Code::kUnsupported, "full"));

@@ -23,15 +23,13 @@ class TrainStages : public ::testing::Test {
 
   // The last line of the metrics of a run.
   nlohmann::json totals(const std::string& parallel, const Words& more) const {
-    Words words{"--parallel",    parallel,
-                "--batch",       "48",
-                "--seed",        "5",
-                "--accumulate",  "4",
-                "--algorithm",   "canonical",
-                "--check-every", "1",
-                "--metrics",     file("m.jsonl")};
+    Words words{"--parallel",   parallel, "--batch",       "48", "--seed",    "5",
+                "--accumulate", "4",      "--check-every", "1",  "--metrics", file("m.jsonl")};
     if (std::ranges::find(more, "--steps") == more.end()) {
       words.insert(words.end(), {"--steps", "5"});
+    }
+    if (std::ranges::find(more, "--algorithm") == more.end()) {
+      words.insert(words.end(), {"--algorithm", "canonical"});
     }
     words.insert(words.end(), more.begin(), more.end());
     EXPECT_EQ(train(words), "ok") << parallel;
@@ -184,6 +182,24 @@ TEST_F(TrainStages, ReplicasOfStagesCompress) {
   }
 }
 
+// Both ends of the pipeline average the tied embedding's gradient, whatever else travels with it:
+// on three replicas, whose sums depend on their order, too.
+TEST_F(TrainStages, TiedEndsStayEqual) {
+  const Words gpt{"--model", "gpt",     "--data", "grammar",    "--tied", "--layers",
+                  "2",       "--width", "8",      "--heads",    "2",      "--context",
+                  "8",       "--steps", "4",      "--momentum", "0"};
+  for (const char* compressor :
+       {"none", "qsgd:bits=4,ef=ef14,min_elems=0", "signsgd:ef=ef14,min_elems=0",
+        "topk:ratio=0.1,ef=ef14,min_elems=0", "powersgd:rank=2,ef=ef14,min_elems=0"}) {
+    Words words = gpt;
+    words.insert(words.end(), {"--compressor", compressor});
+    const nlohmann::json whole = totals("dp=3", words);
+    words.insert(words.end(), {"--algorithm", "auto"});
+    const nlohmann::json stages = totals("dp=3,pp=2", words);
+    EXPECT_EQ(stages["params_hash"], whole["params_hash"]) << compressor;
+  }
+}
+
 // The rows of docs/pipelines.md below "does not serve".
 std::vector<std::pair<std::string, std::string>> table_of_the_manual() {
   std::ifstream manual(GW_PIPELINES);
@@ -206,17 +222,25 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
   std::vector<std::pair<std::string, std::string>> rows;
   for (const UnservedByStages& one : unserved_by_stages()) rows.emplace_back(one.flag, one.served);
   EXPECT_THAT(table_of_the_manual(), ::testing::ElementsAreArray(rows));
-  const std::vector<Words> asked{
-      {"--optimizer", "onebit_adam"}, {"--tied"},          {"--accumulate-policy", "reduce-each"},
-      {"--clip-worker", "1"},         {"--no-main-grads"}, {"--offload", "optimizer"},
-      {"--measure-every", "2"},       {"--memory"},        {"--dry-run"}};
+  const std::vector<Words> asked{{"--optimizer", "onebit_adam"},
+                                 {"--algorithm", "ring"},
+                                 {"--compressor", "qsgd:intra_node=none"},
+                                 {"--momentum-at", "worker"},
+                                 {"--accumulate-policy", "reduce-each"},
+                                 {"--clip-worker", "1"},
+                                 {"--no-main-grads"},
+                                 {"--offload", "optimizer"},
+                                 {"--measure-every", "2"},
+                                 {"--memory"},
+                                 {"--dry-run"}};
   ASSERT_EQ(asked.size() + 1, rows.size());  // but for a GPU
   for (const Words& flags : asked) {
     Words words{"--parallel", "pp=2", "--steps", "1", "--accumulate", "2", "--batch", "48"};
     words.insert(words.end(), flags.begin(), flags.end());
     if (flags.front() == "--no-main-grads") words.insert(words.end(), {"--precision", "bf16"});
-    if (flags.front() == "--tied")
-      words.insert(words.end(), {"--model", "gpt", "--data", "grammar"});
+    if (flags.front() == "--momentum-at" || flags.front() == "--algorithm" ||
+        flags.front() == "--compressor")
+      words.insert(words.end(), {"--model", "gpt", "--data", "grammar", "--tied"});
     EXPECT_THAT(refusal(words), fails(Code::kUnsupported, flags.front(), "pp=2"));
   }
 }

@@ -66,7 +66,7 @@ Values through(const Model<float>& whole, const Kind& kind, const std::vector<La
   std::vector<std::unique_ptr<Part>> parts;
   std::vector<float> between = inputs(kind);
   for (const LayerRange& range : ranges) {
-    Model<float> model = std::move(whole.part(std::vector{range})).value();
+    Model<float> model = whole.part(std::vector{range});
     const auto segments = recompute_segments(recompute, model, model.all()).value();
     auto activations =
         Activations<float>::create(model.activation_sizes(model.all(), kRows, segments), kRows);
@@ -76,7 +76,7 @@ Values through(const Model<float>& whole, const Kind& kind, const std::vector<La
     Values& values = part->values;
     values.params.resize(static_cast<std::size_t>(parameter_elems(part->model.parameters())));
     init_parameters<float>(part->model.parameters(), kSeed, values.params);
-    values.grads.resize(values.params.size());
+    values.grads.resize(static_cast<std::size_t>(part->model.gradients().elems()));
     values.statistics.resize(static_cast<std::size_t>(part->model.statistics_elems()));
     part->pass = {values.params,    kRows, &part->activations, {PassMode::kTrain, 5, 2, 4}, {},
                   values.statistics};
@@ -132,8 +132,7 @@ TEST(ModelParts, KeepNamesAndStarts) {
   ModelOptions options{"mlp", {9, 8}};
   options.init = "xavier";
   const Model<float> model = std::move(make_model<float>(options, {1, 4, 4}, kClasses)).value();
-  const Model<float> part =
-      std::move(model.part(std::vector<LayerRange>{{0, 2}, {3, model.layers()}})).value();
+  const Model<float> part = model.part(std::vector<LayerRange>{{0, 2}, {3, model.layers()}});
   ASSERT_EQ(part.layers(), model.layers() - 1);
   std::vector<std::string> names;
   for (const ParameterInfo& info : part.parameters()) names.push_back(info.name);
@@ -144,13 +143,26 @@ TEST(ModelParts, KeepNamesAndStarts) {
   }
 }
 
-TEST(ModelParts, LayersWithAnothersParametersAreRefused) {
+// The head is tied to the embedding where that is in the part, else it has the parameter itself.
+TEST(ModelParts, TiedLayersTakeWhatTheyNeedAlong) {
   ModelOptions options{"gpt", {}, 8};
   options.tied = true;
   const Model<float> model = std::move(make_model<float>(options, {6, 1, 1}, kClasses)).value();
+  ASSERT_EQ(model.gradients().tied, std::vector<int>{0});
   const LayerRange last{model.layers() - 1, model.layers()};
-  EXPECT_THAT(model.part(std::vector{last}).error(),
-              fails(Code::kUnsupported, model.layer_name(last.begin)));
+  const Model<float> alone = model.part(std::vector{last});
+  ASSERT_EQ(alone.parameters().size(), 1);
+  EXPECT_EQ(alone.parameters().front().name, "embed.token");
+  EXPECT_EQ(alone.parameters_of(0), (std::pair{0, 1}));
+  EXPECT_TRUE(alone.gradients().tied.empty());
+  std::vector<float> whole(static_cast<std::size_t>(parameter_elems(model.parameters())));
+  init_parameters<float>(model.parameters(), kSeed, whole);
+  std::vector<float> here(static_cast<std::size_t>(parameter_elems(alone.parameters())));
+  init_parameters<float>(alone.parameters(), kSeed, here);
+  EXPECT_TRUE(std::equal(here.begin(), here.end(), whole.begin()));
+  const Model<float> ends = model.part(std::vector<LayerRange>{{0, 1}, last});
+  EXPECT_EQ(ends.gradients().tied, std::vector<int>{0});
+  EXPECT_EQ(ends.parameters().size(), 2);
 }
 
 }  // namespace
