@@ -91,18 +91,19 @@ class CheckpointKillTest(unittest.TestCase):
             except ProcessLookupError:
                 pass  # it has just ended
 
-    def run_killed(self, all_of_them, seed, most=MOST_KILLS):
-        """How often it was killed before it came to its end, at most `most` times."""
+    def run_killed(self, all_of_them, seed, most=MOST_KILLS, ways=((),)):
+        """How often it was killed before it came to its end, at most `most` times. Starts have flags that change nothing, those
+        of `ways` in turns."""
         draw = random.Random(seed)
         killed = 0
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
-            self.assertEqual(self.wait(self.start(folder, ["--save-params", str(folder / "whole")])), 0)
+            self.assertEqual(self.wait(self.start(folder, [*ways[0], "--save-params", str(folder / "whole")])), 0)
             run = folder / "run"
             more = ["--checkpoint", str(run), "--checkpoint-every", "4", "--resume", "--save-params", str(folder / "end")]
-            for _ in range(most + 1):
+            for start in range(most + 1):
                 before = last_complete(run)
-                job = self.start(folder, more)
+                job = self.start(folder, [*ways[start % len(ways)], *more])
                 if killed < most and self.await_saving(job, run, draw):
                     self.kill(job, all_of_them, draw)
                     killed += 1
@@ -184,6 +185,10 @@ class CheckpointKillTest(unittest.TestCase):
     def test_one_of_them(self):
         self.run_killed(False, 2)
 
+    def test_stages(self):
+        deep = ["--hidden", "16,12,16,12,16", "--accumulate", "4"]
+        ways = [["--parallel", f"pp=3/{schedule}", *deep] for schedule in ("1f1b", "interleaved", "zb-h1")]
+        self.assertGreater(self.run_killed(True, 3, most=4, ways=ways), 0)
 
     def test_random_moments(self):
         """Job after job, whose ranks, one of them or all, are killed KILLS times together."""

@@ -21,6 +21,7 @@ struct MeshTraining {
   Training training = {};  // its ranks are replicas
   int stages = 1;          // ranks of a replica; 1: without a pipeline
   PipelineSpec spec = {.kind = PipelineKind::kOneFOneB};
+  const DataSet* data = &digits();
 };
 
 // What a run left.
@@ -47,7 +48,7 @@ inline Status run_mesh_rank(const MeshTraining& mesh, const Plan& plan, Communic
     options.share = &stages->share();
   }
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
-  GW_ASSIGN(Trainer trainer, Trainer::create(stages ? stages->model() : *training.model, digits(),
+  GW_ASSIGN(Trainer trainer, Trainer::create(stages ? stages->model() : *training.model, *mesh.data,
                                              options, demands_of(training, choice),
                                              stages ? stages->source() : SourceChoice()));
   GW_ASSIGN(const auto strategy, make_strategy(training, std::move(groups), trainer));
@@ -71,10 +72,14 @@ inline Status run_mesh_rank(const MeshTraining& mesh, const Plan& plan, Communic
 inline MeshEnded run_mesh(const MeshTraining& mesh, const Plan& plan = {}) {
   std::mutex mutex;
   MeshEnded ended;
-  ended.statuses = on_ranks(mesh.stages * mesh.training.ranks,
-                            [&](std::unique_ptr<Communicator>& world) -> Status {
-                              return run_mesh_rank(mesh, plan, *world, mutex, ended);
-                            });
+  CommunicatorOptions options;
+  options.node_of = mesh.training.node_of;
+  ended.statuses = on_ranks(
+      mesh.stages * mesh.training.ranks,
+      [&](std::unique_ptr<Communicator>& world) -> Status {
+        return run_mesh_rank(mesh, plan, *world, mutex, ended);
+      },
+      options);
   return ended;
 }
 

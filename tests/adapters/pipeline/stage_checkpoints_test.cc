@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "adapters/trainer/entry_owner.h"
 #include "tests/adapters/deferred_mean.h"
 #include "tests/adapters/pipeline/mesh_runs.h"
 #include "tests/support/fails.h"
@@ -28,6 +29,13 @@ const Model<float>& five_layers() {
   static const auto kModel =
       std::move(make_model<float>({"mlp", {24, 20, 16, 12}}, digits().shape(), 10)).value();
   return kModel;
+}
+
+CheckpointManifest manifest_of(const std::string& folder) {
+  const CheckpointStore store(folder);
+  auto reader = CheckpointReader::open(store.path_of(10));
+  EXPECT_TRUE(reader.has_value());
+  return reader.value().manifest();
 }
 
 MeshTraining on(int replicas, int stages, const std::string& compressor,
@@ -71,6 +79,29 @@ TEST(StageCheckpoints, GoOnBitForBitThroughAnyStages) {
 TEST(StageCheckpoints, KeepWhatReplicasOfStagesOwe) {
   for (const char* compressor : {kQsgd, kTopk, kPowersgd}) {
     expect_bits(compressor, 2, {1, 2}, {1, 2, 4});
+  }
+}
+
+// Replicas on two nodes, whose owners keep what goes between these.
+TEST(StageCheckpoints, WhatOwnersBetweenNodesKeepGoesOn) {
+  const auto of = [](int stages) {
+    MeshTraining mesh = on(4, stages, std::string(kPowersgd) + ",dense_1d=false,intra_node=none");
+    for (int stage = 0; stage < stages; ++stage) {
+      mesh.training.node_of.insert(mesh.training.node_of.end(), {0, 0, 1, 1});
+    }
+    return mesh;
+  };
+  const TemporaryFolder plain;
+  const MeshEnded whole = run_mesh(of(1), {.save_to = plain.path()});
+  const TemporaryFolder staged;
+  expect_equal(run_mesh(of(2), {.save_to = staged.path()}), whole, "two stages");
+  const auto& tensors = manifest_of(staged.path()).tensors;
+  EXPECT_TRUE(std::ranges::any_of(tensors, [](const auto& tensor) {
+    return tensor.first.find(".outer.") != std::string::npos;
+  }));
+  for (const int stages : {1, 3}) {
+    expect_equal(run_mesh(of(stages), {.resume_from = staged.path()}), whole, "from 2 stages");
+    expect_equal(run_mesh(of(stages), {.resume_from = plain.path()}), whole, "from whole models");
   }
 }
 
@@ -134,13 +165,6 @@ TEST(StageCheckpoints, TheDeferredMeanIsKeptOnOtherReplicas) {
   }
 }
 
-CheckpointManifest manifest_of(const std::string& folder) {
-  const CheckpointStore store(folder);
-  auto reader = CheckpointReader::open(store.path_of(10));
-  EXPECT_TRUE(reader.has_value());
-  return reader.value().manifest();
-}
-
 // Every rank writes what is its stage's, the first replica what all replicas have alike.
 TEST(StageCheckpoints, EachEntryIsWrittenByARankOfItsStage) {
   const TemporaryFolder folder;
@@ -168,6 +192,30 @@ TEST(StageCheckpoints, EachEntryIsWrittenByARankOfItsStage) {
   };
   EXPECT_EQ(writer("trainer/trainer.position"), (MeshCoordinates{.pp = 0, .dp = 0, .tp = 0}));
   EXPECT_EQ(writer("dp-1/gradients/aggregator.step"), (MeshCoordinates{.pp = 0, .dp = 1, .tp = 0}));
+}
+
+// A tensor that the first and the last of three stages hold, and one that the last two ranks of
+// three hold halves of.
+TEST(StageCheckpoints, OneOfTheRanksThatHoldATensorWritesIt) {
+  const TensorBox whole = TensorBox::of(Shape::matrix(4, 6));
+  const TensorBox none = whole.cut(0, {0, 0});
+  ModelShare share{0,
+                   {{"embedding", {whole, none, whole}},
+                    {"halves", {none, whole.cut(0, {0, 2}), whole.cut(0, {2, 4})}},
+                    {"second", {none, whole, none}}}};
+  const std::map<std::string, std::vector<bool>> written{{"embedding", {true, true, false}},
+                                                         {"halves", {true, true, true}},
+                                                         {"second", {true, true, true}}};
+  for (int rank = 0; rank < 3; ++rank) {
+    share.rank = rank;
+    const EntryOwner owner(&share, {.pp = rank, .dp = 1, .tp = 0});
+    EXPECT_EQ(owner.writes_rest(), rank == 0);
+    for (const auto& [name, by] : written) {
+      EXPECT_EQ(owner.writes(name), by[static_cast<std::size_t>(rank)]) << name << " " << rank;
+    }
+  }
+  EXPECT_TRUE(EntryOwner(nullptr, {.pp = 0, .dp = 3, .tp = 0}).writes("embedding"));
+  EXPECT_FALSE(EntryOwner(nullptr, {.pp = 0, .dp = 0, .tp = 1}).writes_rest());
 }
 
 // What no rank of the job uses is refused, as on one.

@@ -115,6 +115,26 @@ TEST_F(TrainStages, ShardTheirState) {
   }
 }
 
+// At stage 3 a rank sends its half of its stages' parameters to the other replica once a step, at
+// the others too; not once for each micro-batch.
+TEST_F(TrainStages, SendTheirParametersOnceAStep) {
+  // fc1 of 64 inputs to fc3 of 18 outputs, of which fc2 and fc3 are the second chunk.
+  const Words words{"--hidden", "24,20,18", "--check-every", "0", "--steps", "3", "--zero"};
+  for (const char* zero : {"1", "3"}) {
+    std::vector<std::int64_t> sent;
+    for (const char* micro_batches : {"4", "8"}) {
+      Words all{"--parallel", "dp=2,pp=2",     "--batch",      "48",
+                "--metrics",  file("m.jsonl"), "--accumulate", micro_batches};
+      all.insert(all.end(), words.begin(), words.end());
+      all.push_back(zero);
+      ASSERT_EQ(train(all), "ok");
+      sent.push_back(json_lines(file("m.jsonl"))[1]["traffic_bytes"]["parameters"]);
+    }
+    const std::int64_t first_stage = 64 * 24 + 24;  // dearer than all behind it
+    EXPECT_THAT(sent, ::testing::Each(first_stage / 2 * 4)) << zero;
+  }
+}
+
 // A file is the whole model's, whoever reads it.
 TEST_F(TrainStages, LoadTheirPartsOfAFile) {
   const Words resnet{"--model", "resnet8", "--width", "4"};
