@@ -116,15 +116,21 @@ const DataSet& grammar() {
 }
 
 // With dropout.
+Model<float> made_gpt(bool tied) {
+  ModelOptions options{"gpt"};
+  options.width = 8;
+  options.layers = 4;
+  options.heads = 2;
+  options.dropout = 0.2;
+  options.tied = tied;
+  return std::move(make_model<float>(options, grammar().shape(), grammar().classes())).value();
+}
 const Model<float>& small_gpt() {
-  static const auto kModel = [] {
-    ModelOptions options{"gpt"};
-    options.width = 8;
-    options.layers = 4;
-    options.heads = 2;
-    options.dropout = 0.2;
-    return std::move(make_model<float>(options, grammar().shape(), grammar().classes())).value();
-  }();
+  static const Model<float> kModel = made_gpt(false);
+  return kModel;
+}
+const Model<float>& tied_gpt() {
+  static const Model<float> kModel = made_gpt(true);
   return kModel;
 }
 
@@ -164,7 +170,30 @@ TEST_P(ShardedModels, OfLanguageHaveTheBitsOfWholeModels) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Zero, ShardedModels, ::testing::Values(1, 2, 3));
+// Both ends hold the embedding, what is owed of it and, where they own its shards, its state.
+TEST_P(ShardedModels, WithTiedEndsHaveTheBitsOfWholeModels) {
+  const std::string qsgd = "qsgd:bits=4,ef=ef14,min_elems=0,dense_1d=false";
+  const auto of = [&](int stages, PipelineKind kind) {
+    MeshTraining mesh = on({GetParam(), "none", "bf16", qsgd}, 2, stages);
+    mesh.training.model = &tied_gpt();
+    mesh.data = &grammar();
+    mesh.training.steps = 12;
+    mesh.spec.kind = kind;
+    return mesh;
+  };
+  const MeshTraining plain = of(1, PipelineKind::kOneFOneB);
+  const TemporaryFolder folder;
+  const MeshEnded whole = run_mesh(plain);
+  expect_equal(run_mesh(of(2, PipelineKind::kInterleaved), {.save_to = folder.path()}), whole,
+               "interleaved");
+  for (const MeshTraining& mesh :
+       {plain, of(2, PipelineKind::kZeroBubbleH1), of(4, PipelineKind::kOneFOneB)}) {
+    expect_equal(run_mesh(mesh, {.resume_from = folder.path()}), whole,
+                 std::to_string(mesh.stages) + " " + mesh.spec.text());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Zero, ShardedModels, ::testing::Values(0, 1, 2, 3));
 
 TEST(StageCompositionTable, HasAllRows) {
   EXPECT_EQ(all_rows().size(), 84U);
