@@ -8,88 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "tests/adapters/pipeline/pipeline_runs.h"
+#include "tests/adapters/pipeline/stage_models.h"
 #include "tests/support/fails.h"
 #include "trainer/pipeline/lower.h"
 
 namespace gradwire::testing::stages_test {
 namespace {
-
-constexpr std::int64_t kSteps = 3;
-
-const DataSet& digits_data() {
-  static const DataSet kSet = std::move(load_data_set("digits", {})).value();
-  return kSet;
-}
-
-Model<float> model_for(const ModelOptions& options, const DataSet& data) {
-  return std::move(make_model<float>(options, data.shape(), data.classes())).value();
-}
-
-// 8 hidden layers.
-const Model<float>& deep_mlp() {
-  static const Model<float> kModel =
-      model_for({"mlp", {24, 20, 24, 18, 16, 20, 12, 14}}, digits_data());
-  return kModel;
-}
-
-// With batch norm.
-const Model<float>& small_resnet() {
-  static const Model<float> kModel = [] {
-    ModelOptions options{"resnet8"};
-    options.width = 4;
-    return model_for(options, digits_data());
-  }();
-  return kModel;
-}
-
-const DataSet& text() {
-  static const DataSet kSet = [] {
-    DataOptions options;
-    options.text.context = 8;
-    return std::move(load_data_set("grammar", {}, options)).value();
-  }();
-  return kSet;
-}
-
-Model<float> gpt_of(bool tied) {
-  ModelOptions options{"gpt"};
-  options.width = 8;
-  options.layers = 4;
-  options.heads = 2;
-  options.dropout = 0.2;
-  options.tied = tied;
-  return model_for(options, text());
-}
-
-const Model<float>& small_gpt() {
-  static const Model<float> kModel = gpt_of(false);
-  return kModel;
-}
-
-const Model<float>& tied_gpt() {
-  static const Model<float> kModel = gpt_of(true);
-  return kModel;
-}
-
-PipelineRun run_of(const Model<float>& model, const DataSet& data, int micro_batches,
-                   const std::string& optimizer) {
-  PipelineRun run{.model = &model, .data = &data};
-  run.options.accumulate = micro_batches;
-  run.options.batch = std::int64_t{4} * micro_batches;
-  run.options.steps = kSteps;
-  run.options.lr = optimizer == "adamw" ? 0.003 : 0.05;
-  run.options.optimizer.name = optimizer;
-  return run;
-}
-
-std::vector<PipelineSpec> every_spec() {
-  return {{.kind = PipelineKind::kGpipe},
-          {.kind = PipelineKind::kOneFOneB},
-          {.kind = PipelineKind::kInterleaved, .chunks = 2},
-          {.kind = PipelineKind::kZeroBubbleH1},
-          {.kind = PipelineKind::kBreadthFirst, .chunks = 2}};
-}
 
 // Every schedule with every number of ranks, against one run alone for each number of
 // micro-batches.
@@ -144,13 +68,13 @@ TEST(StagesHaveTheBitsOfOneRank, ResNet) {
 
 TEST(StagesHaveTheBitsOfOneRank, Gpt) {
   for (const char* optimizer : {"sgd", "adamw"}) {
-    expect_bits(small_gpt(), text(), optimizer, {2, 4}, {1, 4, 6});
+    expect_bits(small_gpt(), grammar_text(), optimizer, {2, 4}, {1, 4, 6});
   }
 }
 
 TEST(StagesHaveTheBitsOfOneRank, TiedGpt) {
   for (const char* optimizer : {"sgd", "adamw"}) {
-    expect_bits(tied_gpt(), text(), optimizer, {1, 2, 3, 4}, {1, 4, 6});
+    expect_bits(tied_gpt(), grammar_text(), optimizer, {1, 2, 3, 4}, {1, 4, 6});
   }
 }
 
@@ -158,7 +82,7 @@ TEST(StagesHaveTheBitsOfOneRank, TiedGpt) {
 TEST(StagesHaveTheBitsOfOneRank, TiedGptInSixteenBits) {
   for (const Precision precision : {Precision::kBF16, Precision::kF16}) {
     for (const int m : {1, 4}) {
-      PipelineRun run = run_of(tied_gpt(), text(), m, "adamw");
+      PipelineRun run = run_of(tied_gpt(), grammar_text(), m, "adamw");
       run.options.precision = precision;
       if (precision == Precision::kF16) run.options.loss_scale.initial = 1024;
       const Trained alone = train_on_one_rank(run);
@@ -174,7 +98,7 @@ TEST(StagesHaveTheBitsOfOneRank, TiedGptInSixteenBits) {
 // Layers that are computed again, within stages.
 TEST(StagesHaveTheBitsOfOneRank, Recompute) {
   for (const char* recompute : {"full", "2", "selective"}) {
-    PipelineRun run = run_of(small_gpt(), text(), 4, "sgd");
+    PipelineRun run = run_of(small_gpt(), grammar_text(), 4, "sgd");
     const Trained alone = train_on_one_rank(run);
     run.options.recompute = recompute;
     run.ranks = 2;
