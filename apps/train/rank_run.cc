@@ -237,7 +237,7 @@ Status RankRun::start() {
   }
   aggregated_ = strategy_->stats();
   bytes_sent_ = communicator_.transport_stats().bytes_sent;
-  traffic_ = strategy_->traffic_bytes();
+  traffic_ = traffic_bytes();
   return {};
 }
 
@@ -283,11 +283,20 @@ Status RankRun::diverged(const Status& why) {
   return why.with_context("train");
 }
 
-// What no exchange of the strategy sent is losses, norms, comparisons of replicas and heartbeats.
+TrafficBytes RankRun::traffic_bytes() const {
+  TrafficBytes all = strategy_->traffic_bytes();
+  if (stages_ == nullptr) return all;
+  const TrafficBytes between = stages_->traffic_bytes();
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] += between[i];
+  return all;
+}
+
+// What no exchange of the strategy sent, nor stages, is losses, norms, comparisons of replicas and
+// heartbeats.
 TrafficBytes RankRun::bytes_since() {
   const std::uint64_t sent = communicator_.transport_stats().bytes_sent -
                              (measured_ == nullptr ? 0 : measured_->bytes_sent());
-  const TrafficBytes now = strategy_->traffic_bytes();
+  const TrafficBytes now = traffic_bytes();
   TrafficBytes since{};
   std::uint64_t rest = sent - bytes_sent_;
   for (std::size_t i = 0; i < now.size(); ++i) {

@@ -61,6 +61,7 @@ class RankRun {
   Status on_step(const StepReport& step);
   Status start_checkpoints();
   // This rank sent since it was last asked, without what measuring sent.
+  TrafficBytes traffic_bytes() const;
   TrafficBytes bytes_since();
   StepRow row_of(const StepReport& step, const TrafficBytes& sent);
   Status report_step(const StepReport& step, const TrafficBytes& sent);

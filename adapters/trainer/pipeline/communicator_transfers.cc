@@ -44,6 +44,9 @@ Status CommunicatorTransfers::send(std::size_t number, const PipelineOp& op, int
   const ConstTensorView message{bytes.data(),
                                 Shape::vector(static_cast<std::int64_t>(bytes.size())), DType::kU8};
   GW_ASSIGN(Work work, group_->start(OpCall::send(message, peer, tag_of(op))));
+  const bool forward = op.kind == PipelineOpKind::kSendForward;
+  bytes_of(sent_, forward ? TrafficClass::kActivations : TrafficClass::kActivationGradients) +=
+      bytes.size();
   under_way_[number].emplace(std::move(work));
   return {};
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/trainer/traffic_bytes.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
 #include "gradwire/work.h"
@@ -25,6 +26,9 @@ class CommunicatorTransfers final : public PipelineTransfers {
   static Result<CommunicatorTransfers> create(Communicator& group,
                                               const PipelineSchedule& schedule);
 
+  // Of messages that this rank has sent.
+  const TrafficBytes& sent() const { return sent_; }
+
   Status prepare(std::size_t count) override;
   Status send(std::size_t number, const PipelineOp& op, int peer,
               std::span<const std::byte> bytes) override;
@@ -42,6 +46,7 @@ class CommunicatorTransfers final : public PipelineTransfers {
 
   Communicator* group_;
   int micro_batches_;
+  TrafficBytes sent_{};
   std::vector<std::optional<Work>> under_way_;  // by number
 };
 

@@ -43,12 +43,19 @@ Result<std::unique_ptr<RankStages>> RankStages::create(const Model<float>& whole
 SourceChoice RankStages::source() {
   return {[this](const SourceParts& parts) {
             return StageSource::create(
-                parts, plan_, transfers_, [ends = ends_](const TensorView& sum) -> Status {
-                  GW_ASSIGN(Work work, ends->all_reduce(sum, ReduceOp::kSum));
+                parts, plan_, transfers_, [this](const TensorView& sum) -> Status {
+                  GW_ASSIGN(Work work, ends_->all_reduce(sum, ReduceOp::kSum));
+                  tied_bytes_ += sum.bytes().size();  // between two ranks
                   return work.wait().with_context("tied parameters");
                 });
           },
           plan_.at_a_time};
+}
+
+TrafficBytes RankStages::traffic_bytes() const {
+  TrafficBytes all = transfers_.sent();
+  bytes_of(all, TrafficClass::kGradients) += tied_bytes_;
+  return all;
 }
 
 Model<float> RankStages::part_of(int rank) const {

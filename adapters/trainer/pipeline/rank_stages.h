@@ -54,6 +54,10 @@ class RankStages {
   // the host.
   Status spread(Communicator& world, const WholeModel& whole,
                 std::span<const NamedTensor> own) const;
+  // What this rank has sent to other stages since it began: activations and their gradients, and
+  // gradients of tied parameters.
+  TrafficBytes traffic_bytes() const;
+
   // Collective over the group: the first of its ranks has the whole model, the others nothing.
   // `own`: parameters and running statistics of model(), as a trainer has them, on the host.
   Result<WholeModel> gather(std::span<const NamedTensor> own);
@@ -77,6 +81,7 @@ class RankStages {
   ModelShare share_;
   Model<float> part_;
   CommunicatorTransfers transfers_;
+  std::uint64_t tied_bytes_ = 0;  // sent
 };
 
 }  // namespace gradwire

@@ -183,6 +183,22 @@ TEST_F(TrainStages, ABatchIsDividedAmongReplicas) {
   EXPECT_EQ(train(words), "ok");
 }
 
+// Messages between stages are counted by what they carry: in a step 4 micro-batches of 12 samples,
+// 16 floats of each, from the first rank; with replicas half of it, and gradients.
+TEST_F(TrainStages, CountTheirMessagesByClass) {
+  const Words words{"--hidden", "16,16", "--momentum", "0"};
+  const auto first_step = [&](const char* parallel) {
+    totals(parallel, words);
+    return json_lines(file("m.jsonl")).front()["traffic_bytes"];
+  };
+  const nlohmann::json alone = first_step("pp=2");
+  EXPECT_EQ(alone["activations"], 4 * 12 * 16 * 4);
+  EXPECT_FALSE(alone.contains("gradients"));
+  const nlohmann::json replicas = first_step("dp=2,pp=2");
+  EXPECT_EQ(replicas["activations"], 4 * 6 * 16 * 4);
+  EXPECT_GT(replicas["gradients"], 0);
+}
+
 // Every rank's layers are in the trace, and no others.
 TEST_F(TrainStages, TraceTheirLayers) {
   Words words = kMlp;
