@@ -41,6 +41,48 @@ void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
   }
 }
 
+void print_ranks(const PlanQuestion& q, const std::vector<PlanRankMemory>& rows) {
+  if (rows.empty()) return;
+  std::printf("\nMemory of the ranks of a pipeline, %s with %lld micro-batches, zero %lld\n",
+              to_string(q.parallel.order).c_str(), static_cast<long long>(q.accumulate),
+              static_cast<long long>(q.zero));
+  std::printf("%-5s %-12s %9s %12s %12s %12s %12s %12s %12s\n", "rank", "stages", "contexts",
+              "parameters", "gradients", "optimizer", "activations", "messages", "total");
+  for (const PlanRankMemory& row : rows) {
+    std::string stages;
+    for (const int stage : row.rank.stages) {
+      stages += (stages.empty() ? "" : ",") + std::to_string(stage);
+    }
+    std::printf("%-5d %-12s %9d %12s %12s %12s %12s %12s %12s\n", row.rank.rank, stages.c_str(),
+                row.rank.contexts, amount(row.bytes.params).c_str(),
+                amount(row.bytes.grads).c_str(), amount(row.bytes.optimizer).c_str(),
+                amount(row.bytes.activations).c_str(), amount(row.bytes.messages).c_str(),
+                amount(row.bytes.total()).c_str());
+  }
+  std::printf("the table above is of the rank with most, messages in its total\n");
+}
+
+std::string rank_lines(const PlanQuestion& q, const std::vector<PlanRankMemory>& rows) {
+  std::string text;
+  for (const PlanRankMemory& row : rows) {
+    nlohmann::ordered_json json;
+    json["kind"] = "rank";
+    json["zero"] = q.zero;
+    json["rank"] = row.rank.rank;
+    json["stages"] = row.rank.stages;
+    json["contexts"] = row.rank.contexts;
+    json["params"] = row.rank.params;
+    json["params_bytes"] = row.bytes.params;
+    json["grads_bytes"] = row.bytes.grads;
+    json["optimizer_bytes"] = row.bytes.optimizer;
+    json["activation_bytes"] = row.bytes.activations;
+    json["message_bytes"] = row.bytes.messages;
+    json["total_bytes"] = row.bytes.total();
+    text += json.dump() + "\n";
+  }
+  return text;
+}
+
 void print_cost(const PlanQuestion& q, const std::vector<PlanStep>& steps) {
   std::printf(
       "\nCommunication per step between %lld data-parallel ranks; alpha %s, beta %.4g ns/B\n",
@@ -118,13 +160,16 @@ Result<int> plan_command(const std::vector<std::string>& args) {
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_ASSIGN(const std::vector<PlanMemory> memory, plan_memory(q));
   GW_ASSIGN(const std::vector<PlanStep> steps, plan_steps(q));
-  const std::string rows = (q.memory ? memory_lines(memory) : std::string()) +
-                           (q.cost ? cost_lines(steps) : std::string());
+  GW_ASSIGN(const std::vector<PlanRankMemory> ranks, plan_rank_memory(q, static_cast<int>(q.zero)));
+  const std::string rows =
+      (q.memory ? memory_lines(memory) + rank_lines(q, ranks) : std::string()) +
+      (q.cost ? cost_lines(steps) : std::string());
   if (q.json == kStandardOutput) {
     std::printf("%s", rows.c_str());
   } else {
     std::printf("%s", heading(q).c_str());
     if (q.memory) print_memory(q, memory);
+    if (q.memory) print_ranks(q, ranks);
     if (q.cost) print_cost(q, steps);
     std::printf("* the stage of --zero\n");
     if (!q.json.empty()) GW_TRY(write_whole_file(q.json, rows));

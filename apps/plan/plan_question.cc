@@ -47,7 +47,8 @@ void add_mesh_flags(Flags& flags, PlanQuestion& q) {
         return Status();
       },
       "division of the ranks, as gradwire train has it: dp=N and zero=N in place of --data and "
-      "--zero; tp=N and pp=N, of which only 1 is supported yet");
+      "--zero; pp=N/SCHEDULE, with --accumulate micro-batches; tp=N, of which only 1 is supported "
+      "yet");
   flags.bytes("device-mem", q.device_mem, {0}, "memory of a rank, in bytes; 0: no limit");
 }
 
@@ -73,7 +74,9 @@ Status settle_plan_parallel(const Flags& flags, PlanQuestion& q) {
     return Status(Code::kInvalidArgument, "plan: --parallel " + to_string(q.parallel) + ": " + why);
   };
   // What no run can do is not planned either: it would be read as a promise.
-  if (const Status served = q.parallel.check_served(); !served.ok()) {
+  ParallelSpec unstaged = q.parallel;
+  unstaged.pp = 1;
+  if (const Status served = unstaged.check_served(); !served.ok()) {
     return refuse(std::string(served.message()));
   }
   const auto take = [&](const char* item, int value, const char* flag, std::int64_t& place) {
@@ -90,6 +93,10 @@ Status settle_plan_parallel(const Flags& flags, PlanQuestion& q) {
 }
 
 Status check(const Flags& flags, const PlanQuestion& q) {
+  if (q.parallel.pp > 1 && reduces_each(q)) {
+    return {Code::kInvalidArgument, "plan: --accumulate-policy reduce-each with --parallel " +
+                                        to_string(q.parallel) + " (expected sum-then-reduce)"};
+  }
   if (q.no_main_grads && reduces_each(q)) {
     return {Code::kInvalidArgument,
             "plan: --no-main-grads and --accumulate-policy reduce-each exclude each other (got "
@@ -125,6 +132,9 @@ Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, Pla
   add_model_flags(flags, q);
   add_mesh_flags(flags, q);
   add_cost_flags(flags, q);
+  flags.example(
+      "gradwire plan --layers 24 --width 2048 --heads 16 --sequence 1024 --vocabulary 50257 "
+      "--parallel dp=2,pp=4/1f1b --accumulate 8");
   flags.example("gradwire plan --params 7e9 --precision bf16 --optimizer adamw --parallel dp=8");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return outcome;

@@ -1,5 +1,6 @@
 #include "apps/plan/plan_rows.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "apps/sim/sim_rows.h"
@@ -75,6 +76,24 @@ double PlanStep::seconds() const {
   return sum;
 }
 
+Result<std::vector<PlanRankMemory>> plan_rank_memory(const PlanQuestion& question, int stage) {
+  std::vector<PlanRankMemory> rows;
+  if (question.parallel.pp == 1) return rows;
+  GW_ASSIGN(std::vector<PlanRank> ranks, plan_ranks(question));
+  GW_ASSIGN(MemoryQuestion asked, memory_question(question, stage));
+  asked.tensor_ranks = asked.pipeline_stages = 1;
+  for (PlanRank& rank : ranks) {
+    asked.params = rank.params;
+    asked.activation_bytes = rank.activations;
+    asked.message_bytes = rank.messages;
+    // From a stage's first operation of a step to its last one.
+    asked.gathered_params = rank.params;
+    const MemoryRow bytes = training_memory(asked);
+    rows.push_back({std::move(rank), bytes});
+  }
+  return rows;
+}
+
 Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
   std::vector<PlanMemory> rows;
   for (int stage = 0; stage < kZeroStages; ++stage) {
@@ -82,8 +101,14 @@ Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
     PlanMemory row;
     row.stage = stage;
     row.bytes = training_memory(asked);
-    const double held = question.params / static_cast<double>(question.parallel.tp) /
-                        static_cast<double>(question.parallel.pp);
+    double held = question.params / static_cast<double>(question.parallel.tp);
+    GW_ASSIGN(const std::vector<PlanRankMemory> ranks, plan_rank_memory(question, stage));
+    for (const PlanRankMemory& one : ranks) {
+      if (one.rank.rank > 0 && one.bytes.total() <= row.bytes.total()) continue;
+      row.bytes = one.bytes;
+      row.rank = one.rank.rank;
+      held = one.rank.params;
+    }
     const double state = row.bytes.params + row.bytes.grads + row.bytes.optimizer;
     row.state_per_param = held > 0 ? state / held : 0;
     row.saving = saving(asked);
@@ -95,8 +120,12 @@ Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
 }
 
 Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q) {
-  const double params =
-      q.params / static_cast<double>(q.parallel.tp) / static_cast<double>(q.parallel.pp);
+  double params = q.params / static_cast<double>(q.parallel.tp);
+  if (q.parallel.pp > 1) {  // the stages' replicas exchange beside one another
+    GW_ASSIGN(const std::vector<PlanRank> ranks, plan_ranks(q));
+    params = 0;
+    for (const PlanRank& rank : ranks) params = std::max(params, rank.params);
+  }
   std::vector<PlanStep> steps;
   for (int stage = 0; stage < kZeroStages; ++stage) {
     steps.push_back(step_of(q, stage, params));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "apps/plan/plan_question.h"
+#include "apps/plan/plan_stages.h"
 
 namespace gradwire {
 
@@ -14,8 +15,15 @@ struct PlanMemory {
   double state_per_param = 0;  // bytes, of a parameter that the rank's layers have
   double saving = 1;
   bool fits = true;
+  int rank = 0;  // of a pipeline: the one with most
 };
 Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question);
+// Of every rank of a pipeline, at the stage of ZeRO that is asked for; empty without one.
+struct PlanRankMemory {
+  PlanRank rank;
+  MemoryRow bytes;
+};
+Result<std::vector<PlanRankMemory>> plan_rank_memory(const PlanQuestion& question, int stage);
 
 // One operation of a step over the data-parallel ranks.
 struct PlanTraffic {

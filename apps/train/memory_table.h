@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "gradwire/communicator.h"
+#include "gradwire/status.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/memory/memory_arena.h"
 
@@ -29,9 +31,13 @@ struct MemoryTable {
   std::int64_t copied_in = 0;
 };
 
+// Collective over `group`: the first of its ranks has all of their tables, in their order, the
+// others none.
+Result<std::vector<MemoryTable>> gather_tables(Communicator& group, const MemoryTable& own);
+
 MemoryTable memory_table(const RunMemory& planned, const MemoryPlaces& places);
 
-// For people.
-std::string memory_text(const MemoryTable& table);
+// For people; of rank `rank` of a pipeline, or of rank 0.
+std::string memory_text(const MemoryTable& table, int rank = 0);
 
 }  // namespace gradwire

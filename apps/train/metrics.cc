@@ -231,6 +231,9 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   line["batch"] = facts.batch;
   line["seed"] = facts.seed;
   if (facts.memory) line["memory_bytes"] = memory_json(*facts.memory);
+  for (const MemoryTable& table : facts.stage_memory) {
+    line["memory_bytes_by_stage"].push_back(memory_json(table));
+  }
   line["gradwire"] = here.gradwire;
   line["commit"] = here.commit;
   line["cpu"] = here.cpu;

@@ -67,7 +67,8 @@ struct RunFacts {
   std::optional<double> staleness_mean = {};
   std::optional<std::int64_t> staleness_most = {};
   std::uint64_t params_hash = 0;
-  std::optional<MemoryTable> memory = {};  // where it was asked for
+  std::optional<MemoryTable> memory = {};      // where it was asked for
+  std::vector<MemoryTable> stage_memory = {};  // then, of all ranks of a pipeline, in its order
 };
 
 // Not thread-safe. Every line is flushed: a run that is killed keeps its steps.

@@ -119,13 +119,16 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   GW_ASSIGN(const MeshSizes sizes, options.parallel.mesh(communicator.size()));
   GW_ASSIGN(MeshGroups groups, MeshGroups::create(communicator, sizes));
   GW_ASSIGN(TrainingOptions training, training_options(options, problem.data, groups));
-  if (options.memory)
-    GW_TRY(planned_memory(options, problem, groups.coordinates().dp, sizes.dp).error());
   GW_ASSIGN(const Demands demands, strategy_demands(options));
   auto stages = make_stages(options, problem, groups);
   if (!stages.has_value()) return stages.error().with_context("train");
   RankStages* const held = stages.value().get();
   if (held != nullptr) training.share = &held->share();
+  if (options.memory) {
+    GW_TRY(planned_memory(options, problem, groups.coordinates().dp, sizes.dp,
+                          held == nullptr ? nullptr : &held->plan())
+               .error());
+  }
   auto trainer =
       Trainer::create(held == nullptr ? problem.model : held->model(), problem.data, training,
                       demands, held == nullptr ? SourceChoice() : held->source());
@@ -430,11 +433,17 @@ Status RankRun::save_and_hash_whole(RunFacts& facts) {
 
 Status RankRun::finish(double accuracy) {
   std::optional<MemoryTable> memory;
+  std::vector<MemoryTable> stage_memory;
   if (options_.memory) {
-    const MeshGroups& groups = strategy_->groups();
+    MeshGroups& groups = strategy_->groups();
     GW_ASSIGN(const RunMemory planned,
-              planned_memory(options_, problem_, groups.coordinates().dp, groups.sizes().dp));
+              planned_memory(options_, problem_, groups.coordinates().dp, groups.sizes().dp,
+                             stages_ == nullptr ? nullptr : &stages_->plan()));
     memory = memory_table(planned, trainer_.places());
+    if (stages_ != nullptr) {
+      GW_ASSIGN(Communicator* const pipeline, groups.group(MeshScope::kPp));
+      GW_ASSIGN(stage_memory, gather_tables(*pipeline, *memory));
+    }
   }
   GW_TRY(strategy_->keeper().gather());
   if (options_.check_every > 0) GW_TRY(strategy_->check_replicas("after the last step"));
@@ -448,6 +457,7 @@ Status RankRun::finish(double accuracy) {
   done.accuracy = accuracy;
   done.test_loss = trainer_.test_loss();
   done.memory = std::move(memory);
+  done.stage_memory = std::move(stage_memory);
   return report_->finish(done);
 }
 

@@ -121,7 +121,12 @@ Status RunReport::finish(const RunFacts& facts) {
   }
   std::printf("%s, hash of the parameters %016llx\n", text.c_str(),
               static_cast<unsigned long long>(facts.params_hash));
-  if (facts.memory) std::printf("%s", memory_text(*facts.memory).c_str());
+  if (facts.memory && facts.stage_memory.empty()) {
+    std::printf("%s", memory_text(*facts.memory).c_str());
+  }
+  for (std::size_t rank = 0; rank < facts.stage_memory.size(); ++rank) {
+    std::printf("%s", memory_text(facts.stage_memory[rank], static_cast<int>(rank)).c_str());
+  }
   std::fflush(stdout);
   return {};
 }

@@ -1,16 +1,19 @@
 #include "apps/train/run_estimate.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "adapters/launch/rank_place.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "apps/memory_room.h"
+#include "apps/sim/pipeline_choice.h"
 #include "apps/sim/sim_text.h"
 #include "apps/train/mode_flags.h"
 #include "apps/train/run_options.h"
 #include "apps/train/run_strategy.h"
 #include "base/text.h"
 #include "trainer/gradient_fold.h"
+#include "trainer/stages/stage_plan.h"
 
 namespace gradwire {
 namespace {
@@ -58,6 +61,44 @@ Result<RunMemoryQuestion> question_of(const TrainOptions& o, const Problem& prob
   return q;
 }
 
+// Of the whole model, or the rank's part of it.
+Result<RunMemory> memory_of(const Problem& problem, RunMemoryQuestion q, const StagePlan* stages) {
+  if (stages == nullptr) return run_memory(problem.model, q);
+  q.stages = stages;
+  return run_memory(problem.model.part(stages->layers()), q);
+}
+
+Result<StagePlan> stages_of(const TrainOptions& o, const Problem& problem, int rank) {
+  GW_ASSIGN(
+      const PipelineSchedule schedule,
+      choose_pipeline(to_string(o.parallel.order), o.parallel.pp, static_cast<int>(o.accumulate)));
+  return plan_stages(problem.model, schedule, rank, {}, o.zero == 3);
+}
+
+// Of main memory.
+std::int64_t sum_of(const RunMemory& memory, bool there) {
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < kMemoryClasses; ++i) {
+    sum += memory.host[i] + (there ? 0 : memory.device[i]);
+  }
+  return sum;
+}
+
+// Of the rank with most.
+Result<RunMemory> most_of(const TrainOptions& o, const Problem& problem,
+                          const RunMemoryQuestion& question, RunEstimate& estimate) {
+  const bool there = o.place.space == MemorySpace::kCuda;
+  if (o.parallel.pp == 1) return memory_of(problem, question, nullptr);
+  RunMemory most;
+  for (int rank = 0; rank < o.parallel.pp; ++rank) {
+    GW_ASSIGN(const StagePlan stages, stages_of(o, problem, rank));
+    GW_ASSIGN(const RunMemory memory, memory_of(problem, question, &stages));
+    estimate.by_stage.push_back(sum_of(memory, there));
+    if (estimate.by_stage.back() > sum_of(most, there)) most = memory;
+  }
+  return most;
+}
+
 // Of a mode, or an optimizer that exchanges: what every one of them has.
 RunMemoryQuestion least_of(RunMemoryQuestion q) {
   q.optimizer = "sgd";
@@ -68,8 +109,8 @@ RunMemoryQuestion least_of(RunMemoryQuestion q) {
 
 }  // namespace
 
-Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem, int rank,
-                                 int ranks) {
+Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem, int rank, int ranks,
+                                 const StagePlan* stages) {
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
   if (choice.method) {
     return Status(Code::kInvalidArgument,
@@ -77,13 +118,22 @@ Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem, 
                   "sends momenta or updates)");
   }
   GW_ASSIGN(const RunMemoryQuestion question, question_of(o, problem, rank, ranks));
-  return run_memory(problem.model, question);
+  return memory_of(problem, question, stages);
 }
 
 std::int64_t RunEstimate::of_rank() const {
   std::int64_t sum = 0;
   for (const auto& [name, bytes] : classes) sum += bytes;
   return sum;
+}
+
+// Of as many pipelines as there are ranks for, the last of which need not be whole.
+std::int64_t RunEstimate::total() const {
+  const std::int64_t at_most = of_rank() * ranks;
+  if (by_stage.empty()) return at_most;
+  const auto pp = static_cast<std::int64_t>(by_stage.size());
+  const std::int64_t one = std::accumulate(by_stage.begin(), by_stage.end(), std::int64_t{0});
+  return std::min(at_most, one * ((ranks + pp - 1) / pp));
 }
 
 Result<RunEstimate> estimate_run(const TrainOptions& o, const Problem& problem, int ranks) {
@@ -95,9 +145,9 @@ Result<RunEstimate> estimate_run(const TrainOptions& o, const Problem& problem, 
   if (o.mode.name != "sync") {
     GW_ASSIGN(estimate.ranks, workers_among(o, ranks));
   }
-  GW_ASSIGN(RunMemoryQuestion question, question_of(o, problem, 0, estimate.ranks));
+  GW_ASSIGN(RunMemoryQuestion question, question_of(o, problem, 0, estimate.ranks / o.parallel.pp));
   if (estimate.at_least) question = least_of(question);
-  GW_ASSIGN(const RunMemory memory, run_memory(problem.model, question));
+  GW_ASSIGN(const RunMemory memory, most_of(o, problem, question, estimate));
   const bool there = o.place.space == MemorySpace::kCuda;
   // hogwild's threads share the parameters.
   const bool shared = o.mode.name == "hogwild";
@@ -121,7 +171,14 @@ std::string to_text(const RunEstimate& estimate) {
   }
   std::string text = (estimate.at_least ? "at least " : "") + size_text(estimate.of_rank());
   if (!parts.empty()) text += " (" + parts + ")";
-  return text + (estimate.ranks > 1 ? format(" for each of %d ranks", estimate.ranks) : "");
+  if (estimate.by_stage.empty()) {
+    return text + (estimate.ranks > 1 ? format(" for each of %d ranks", estimate.ranks) : "");
+  }
+  std::string stages;
+  for (const std::int64_t bytes : estimate.by_stage) {
+    stages += (stages.empty() ? "" : ", ") + size_text(bytes);
+  }
+  return text + " on the ranks whose stages have most; by rank of a pipeline " + stages;
 }
 
 Status check_room(const TrainOptions& options, const Problem& problem, int ranks, int ranks_here,

@@ -13,20 +13,24 @@
 namespace gradwire {
 
 // Closed forms of the model's shapes for one rank; without the data set and what exchanges keep.
-// kInvalidArgument for an optimizer that exchanges by itself.
+// kInvalidArgument for an optimizer that exchanges by itself. `rank` of `ranks` replicas; `stages`:
+// of a pipeline the rank's, or null.
 Result<RunMemory> planned_memory(const TrainOptions& options, const Problem& problem, int rank,
-                                 int ranks);
+                                 int ranks, const StagePlan* stages);
 
 // Bytes of main memory.
 struct RunEstimate {
   std::int64_t parameters = 0;  // of the model; a number, no bytes
-  // Of rank 0, which has no less than another: {"gradients", 4096}, ...
+  // Of rank 0, which has no less than another: {"gradients", 4096}, ... Of stages of a pipeline: of
+  // the rank whose stages have most.
   std::vector<std::pair<std::string, std::int64_t>> classes;
   int ranks = 1;
+  // Of the ranks of a pipeline, in its order, each of which has as many replicas; else empty.
+  std::vector<std::int64_t> by_stage = {};
   bool at_least = false;  // a mode or an optimizer keeps more than what is counted here
 
   std::int64_t of_rank() const;
-  std::int64_t total() const { return of_rank() * ranks; }
+  std::int64_t total() const;  // of `ranks` ranks
 };
 // Where the mode or the optimizer has no closed form: parameters, gradients and activations alone.
 // Errors as planned_memory().

@@ -214,10 +214,47 @@ TEST(Plan, WholeGradientsOfALossScaleCount) {
 }
 
 TEST(Plan, WhatNoRunCanDoIsRefused) {
-  EXPECT_THAT(plan({"--params", "1e6", "--parallel", "pp=2"}).error,
-              fails(kInvalid, "--parallel pp=2", "not supported yet", "pp=1"));
   EXPECT_THAT(plan({"--params", "1e6", "--parallel", "tp=2,dp=4"}).error,
               fails(kInvalid, "--parallel dp=4,tp=2", "not supported yet", "tp=1"));
+}
+
+// 4 ranks, 8 micro-batches: GPipe keeps all of them, 1F1B 4, 3, 2 and 1. A context is 6 layers' 34
+// s b h bytes without scores (selective) but for one layer's of 5 a s s b; a message 4 s b h.
+TEST(Plan, RanksOfAPipelineByTheirSchedule) {
+  const auto ranks = [](const char* pp, const char* zero) {
+    std::vector<nlohmann::json> found;
+    for (nlohmann::json& row :
+         plan({"--layers",    "24",   "--width",      "64",  "--heads",     "4",
+               "--sequence",  "32",   "--vocabulary", "100", "--recompute", "selective",
+               "--precision", "fp32", "--accumulate", "8",   "--zero",      zero,
+               "--parallel",  pp,     "--memory"})
+             .rows) {
+      if (row["kind"] == "rank") found.push_back(row);
+    }
+    return found;
+  };
+  const double context = 6 * 34.0 * 32 * 64 + 5.0 * 4 * 32 * 32;
+  const double message = 4.0 * 32 * 64;
+  const double layer = 12.0 * 64 * 64 + 13 * 64;
+  const double own[] = {6 * layer + 132 * 64, 6 * layer, 6 * layer, 6 * layer + 128 + 100 * 64};
+  const auto gpipe = ranks("pp=4/gpipe", "0");
+  const auto one = ranks("dp=2,pp=4", "1");
+  ASSERT_EQ(gpipe.size(), 4U);
+  ASSERT_EQ(one.size(), 4U);
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_DOUBLE_EQ(gpipe[rank]["activation_bytes"], 8 * context) << rank;
+    EXPECT_DOUBLE_EQ(one[rank]["activation_bytes"], (4 - rank) * context) << rank;
+    EXPECT_DOUBLE_EQ(one[rank]["params_bytes"], 4 * own[rank]) << rank;
+    EXPECT_DOUBLE_EQ(one[rank]["optimizer_bytes"], 8 * own[rank] / 2) << rank;
+  }
+  // What rank 3 has received and not read, two at most, and what rank 2 may not have read: the
+  // gradient that is sent and one before it.
+  EXPECT_GE(one[3]["message_bytes"], 2 * message);
+  EXPECT_LE(one[3]["message_bytes"], 4 * message);
+  EXPECT_THAT(plan({"--layers", "3", "--width", "64", "--heads", "4", "--sequence", "32",
+                    "--parallel", "pp=4"})
+                  .error,
+              fails(kInvalid, "--layers 3", "4 stages"));
 }
 
 // Sums of micro-batches in 16 bits: 2 bytes of all parameters at every stage, in place of 4.

@@ -8,6 +8,7 @@
 #include "gradwire/schedule.h"
 #include "trainer/batch_pass.h"
 #include "trainer/layer_walk.h"
+#include "trainer/stages/stage_memory.h"
 
 namespace gradwire {
 namespace {
@@ -140,10 +141,39 @@ Result<std::int64_t> gathered_bytes(const Model<float>& model, const Run& run) {
   if (run.there) {
     return (widths.gathered + widths.wide) * parameter_elems(model.parameters());
   }
-  GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(q.recompute, model));
-  const LayerWalk walk(model, segments);
-  return std::max(Gathered(model, walk.turns(Way::kForward), widths).most(),
-                  Gathered(model, walk.turns(Way::kBack), widths).most());
+  if (q.stages != nullptr && q.stages->gathers) {
+    return (widths.gathered + widths.wide) * gathered_stage_elems(model, *q.stages);
+  }
+  std::vector<LayerRange> ranges{model.all()};
+  if (q.stages != nullptr) {
+    ranges.clear();
+    for (const StagePlace& place : q.stages->stages) ranges.push_back(place.here);
+  }
+  std::int64_t most = 0;
+  for (const LayerRange& range : ranges) {
+    GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(q.recompute, model, range));
+    const LayerWalk walk(model, segments, range);
+    for (const Way way : {Way::kForward, Way::kBack}) {
+      most = std::max(most, Gathered(model, walk.turns(way), widths).most());
+    }
+  }
+  return most;
+}
+
+// Of micro-batches on their way through the whole model, or the rank's stages.
+Status add_passes(RunMemory& m, const Model<float>& model, const RunMemoryQuestion& q) {
+  if (q.stages == nullptr) {
+    GW_ASSIGN(const ActivationElems activations,
+              BatchPass::activation_elems(model, q.micro_batch, q.recompute, q.space));
+    of(m.device, MemoryClass::kActivations) = kFp32 * activations.own;
+    of(m.device, MemoryClass::kWorkspace) += kFp32 * activations.shared;
+    return {};
+  }
+  GW_ASSIGN(const StageMemory stages, stage_memory(model, *q.stages, q.micro_batch, q.recompute));
+  of(m.device, MemoryClass::kActivations) = stages.activations;
+  of(m.device, MemoryClass::kWorkspace) += stages.workspace;
+  of(m.device, MemoryClass::kMessages) = stages.messages;
+  return {};
 }
 
 // Parameters and what the optimizer keeps of them, on a rank of no sharded job.
@@ -198,8 +228,14 @@ void add_gradients(RunMemory& m, const Run& run, std::int64_t elems, std::int64_
 
 // Elements of a micro-batch's gradients beside what is handed over, or beside their sum. `uses`: of
 // gradients of uses by tied layers.
-std::int64_t micro_elems(const Run& run, const ParameterTable& table, std::int64_t uses) {
+std::int64_t micro_elems(const Run& run, const Model<float>& model, std::int64_t uses) {
   const Form form = run.form();
+  if (run.q.stages != nullptr) {
+    return waiting_gradient_elems(model, *run.q.stages,
+                                  {.first_waits = form == Form::kStored,
+                                   .whole = form == Form::kWide && run.q.whole_gradients});
+  }
+  const ParameterTable& table = model.parameters();
   const std::int64_t all = parameter_elems(table) + uses;
   const std::int64_t in_work = largest_tensor(table) + (run.adds_uses_each_time() ? uses : 0);
   if (form == Form::kWide) {
@@ -276,11 +312,8 @@ Result<RunMemory> run_memory(const Model<float>& model, const RunMemoryQuestion&
   add_uses(m, run, uses);
   m.whole_sums = run.passes() && q.whole_gradients;
   GW_ASSIGN(of(m.device, MemoryClass::kGathered), gathered_bytes(model, run));
-  GW_ASSIGN(const ActivationElems activations,
-            BatchPass::activation_elems(model, q.micro_batch, q.recompute, q.space));
-  of(m.device, MemoryClass::kActivations) = kFp32 * activations.own;
-  of(m.device, MemoryClass::kWorkspace) +=
-      kFp32 * (activations.shared + micro_elems(run, table, uses));
+  GW_TRY(add_passes(m, model, q));
+  of(m.device, MemoryClass::kWorkspace) += kFp32 * micro_elems(run, model, uses);
   of(m.device, MemoryClass::kOther) =
       BatchPass::other_bytes(model, q.micro_batch, q.labels, q.space) +
       kFp32 * (q.momentum_at_worker && q.momentum > 0 ? q.accumulate * elems : 0);

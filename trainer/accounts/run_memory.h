@@ -12,6 +12,7 @@
 #include "trainer/memory/memory_arena.h"
 #include "trainer/model.h"
 #include "trainer/precision.h"
+#include "trainer/stages/stage_plan.h"
 
 namespace gradwire {
 
@@ -38,6 +39,9 @@ struct RunMemoryQuestion {
   std::int64_t offload_chunk = 1 << 18;
   MemorySpace space = MemorySpace::kHost;  // of the arena `device`: kHost or kCuda
   std::int64_t labels = 1;                 // of a sample
+  // What of a pipeline the rank holds; the model is then its part (StagePlan::layers()), rank and
+  // ranks those of the stages' replicas. Borrowed; null: the rank has the whole model.
+  const StagePlan* stages = nullptr;
 };
 
 using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;

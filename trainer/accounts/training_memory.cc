@@ -86,12 +86,13 @@ MemoryRow training_memory(const MemoryQuestion& question) {
   if (question.stage >= 3) row.gathered = question.bytes.params * question.gathered_params;
   if (question.bytes.master > 0) row.gathered += kFp32Width * question.widened_params;
   row.activations = question.activation_bytes;
+  row.messages = question.message_bytes;
   return row;
 }
 
 double saving(const MemoryQuestion& question) {
   MemoryQuestion state = question;
-  state.gathered_params = state.widened_params = state.activation_bytes = 0;
+  state.gathered_params = state.widened_params = state.activation_bytes = state.message_bytes = 0;
   const double sharded = training_memory(state).total();
   state.stage = 0;
   return sharded > 0 ? training_memory(state).total() / sharded : 1;

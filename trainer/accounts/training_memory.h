@@ -52,6 +52,7 @@ struct MemoryQuestion {
   std::int64_t accumulate = 1;
   bool reduce_each = false;
   double activation_bytes = 0;  // of a rank
+  double message_bytes = 0;     // likewise: between stages of a pipeline
 };
 
 // Bytes on one rank. Stage 1 shards the optimizer's state over the data ranks, 2 the gradients too,
@@ -65,7 +66,10 @@ struct MemoryRow {
   // Gradients of one micro-batch in fp32 beside the sum of several, where they are kept whole:
   // elsewhere a tensor of them at a time, which is not counted.
   double workspace = 0;
-  double total() const { return params + grads + optimizer + gathered + activations + workspace; }
+  double messages = 0;
+  double total() const {
+    return params + grads + optimizer + gathered + activations + workspace + messages;
+  }
 };
 MemoryRow training_memory(const MemoryQuestion& question);
 

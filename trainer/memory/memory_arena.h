@@ -26,12 +26,13 @@ enum class MemoryClass : std::uint8_t {
   kGathered,       // parameters that are whole for a while though they are sharded, narrow or away
   kActivations,    // of forward, for backward
   kWorkspace,      // derivatives by activations, scratch
+  kMessages,       // activations and their gradients between stages of a pipeline
   kCommunication,  // what exchanges keep and send from
   kOther,          // running statistics, momenta of workers, chunks on their way
 };
-inline constexpr std::size_t kMemoryClasses = 10;
+inline constexpr std::size_t kMemoryClasses = 11;
 // "parameters", "gradients", "main_gradients", "master", "moments", "gathered", "activations",
-// "workspace", "communication", "other".
+// "workspace", "messages", "communication", "other".
 std::string_view to_string(MemoryClass what);
 
 // Bytes.

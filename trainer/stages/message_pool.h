@@ -2,6 +2,7 @@
 // from the post of its receive, until nobody needs it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -14,23 +15,30 @@
 
 namespace gradwire {
 
-// Memory is taken when more messages than ever before are there at a time, and is kept.
+// All memory is taken at birth.
 class MessagePool {
  public:
-  // Every message has `elems` values.
-  MessagePool(MemoryArena arena, std::int64_t elems) : arena_(std::move(arena)), elems_(elems) {}
+  // Room for `count` messages of `elems` values at a time.
+  static Result<MessagePool> create(const MemoryArena& arena, std::int64_t elems, int count) {
+    MessagePool pool;
+    for (int slot = 0; slot < count; ++slot) {
+      GW_ASSIGN(Buffer memory, arena.allocate(MemoryClass::kMessages,
+                                              static_cast<std::size_t>(elems) * sizeof(float)));
+      pool.slots_.push_back({std::move(memory)});
+    }
+    return pool;
+  }
 
-  // Memory for the message of a micro-batch that has none.
+  // Memory for the message of a micro-batch that has none. kInternal: there is no more.
   Result<std::span<float>> take(int micro) {
     for (Slot& slot : slots_) {
       if (slot.micro >= 0) continue;
       slot.micro = micro;
       return values_of(slot);
     }
-    GW_ASSIGN(Buffer memory, arena_.allocate(MemoryClass::kCommunication,
-                                             static_cast<std::size_t>(elems_) * sizeof(float)));
-    slots_.push_back({std::move(memory), micro});
-    return values_of(slots_.back());
+    return Status(Code::kInternal,
+                  format("a message of micro-batch %d beside %zu others (expected fewer)", micro,
+                         slots_.size()));
   }
   // kInternal: the micro-batch has no message here.
   Result<std::span<float>> find(int micro) {
@@ -58,8 +66,6 @@ class MessagePool {
     return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
   }
 
-  MemoryArena arena_;
-  std::int64_t elems_;
   std::vector<Slot> slots_;
 };
 

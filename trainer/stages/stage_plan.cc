@@ -93,18 +93,6 @@ Result<std::vector<LayerRange>> cut_model(const Model<float>& model, int stages)
   return layers;
 }
 
-// The most micro-batches of a stage that are between their forward and the end of their backward.
-std::size_t most_contexts(const std::vector<PipelineOp>& ops, int stage) {
-  std::size_t open = 0;
-  std::size_t most = 0;
-  for (const PipelineOp& op : ops) {
-    if (op.stage != stage) continue;
-    if (op.kind == PipelineOpKind::kForward) most = std::max(most, ++open);
-    if (gives_weight_gradient(op.kind)) --open;
-  }
-  return most;
-}
-
 // The most micro-batches, beside the first one, that have some of a rank's gradients and not all.
 int most_at_a_time(const std::vector<PipelineOp>& ops, std::size_t stages) {
   std::map<int, std::size_t> seen;  // stages, by micro-batch
@@ -118,7 +106,41 @@ int most_at_a_time(const std::vector<PipelineOp>& ops, std::size_t stages) {
   return static_cast<int>(most);
 }
 
+StageRoom larger(const StageRoom& a, const StageRoom& b) {
+  return {std::max(a.activations_in, b.activations_in),
+          std::max(a.activations_out, b.activations_out), std::max(a.gradients_in, b.gradients_in),
+          std::max(a.gradients_out, b.gradients_out)};
+}
+
+// Evaluation has no more messages than training where its forwards may wait. Over ordered links a
+// message may be made long before its turn to be sent.
+void bound_messages(StagePlan& plan) {
+  plan.how.room = message_room(plan.schedule, plan.rank).stages;
+  plan.evaluation.room = message_room(plan.forwards, plan.rank).stages;
+  const bool waits = plan.how.links == PipelineLinks::kTagged && forwards_may_wait(plan.forwards);
+  for (StagePlace& place : plan.stages) {
+    const auto at = static_cast<std::size_t>(place.stage);
+    StageRoom& evaluation = plan.evaluation.room[at];
+    if (waits) {
+      evaluation.activations_out =
+          std::min(plan.how.room[at].activations_out, evaluation.activations_out);
+    }
+    place.room = larger(plan.how.room[at], evaluation);
+  }
+}
+
 }  // namespace
+
+std::size_t most_contexts(const std::vector<PipelineOp>& ops, int stage) {
+  std::size_t open = 0;
+  std::size_t most = 0;
+  for (const PipelineOp& op : ops) {
+    if (op.stage != stage) continue;
+    if (op.kind == PipelineOpKind::kForward) most = std::max(most, ++open);
+    if (gives_weight_gradient(op.kind)) --open;
+  }
+  return most;
+}
 
 std::vector<LayerRange> StagePlan::layers() const {
   std::vector<LayerRange> ranges;
@@ -193,7 +215,7 @@ ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan) {
 Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
                               const PipelineExecution& how, bool gathers) {
   GW_TRY(check_served(schedule));
-  StagePlan plan{.schedule = {}, .how = how, .rank = rank};
+  StagePlan plan{.schedule = {}, .how = how, .evaluation = how, .rank = rank};
   GW_ASSIGN(plan.cuts, cut_model(model, schedule.stages()));
   plan.gathers = gathers;
   plan.schedule = schedule;
@@ -210,10 +232,16 @@ Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule&
     const bool split = std::ranges::any_of(ops, [&](const PipelineOp& op) {
       return op.kind == PipelineOpKind::kBackwardInput && op.stage == stage;
     });
-    plan.stages.push_back({stage, layers, {here, here + count}, most_contexts(ops, stage), split});
+    plan.stages.push_back({.stage = stage,
+                           .layers = layers,
+                           .here = {here, here + count},
+                           .contexts = most_contexts(ops, stage),
+                           .split = split});
     here += count;
   }
   plan.at_a_time = most_at_a_time(ops, plan.stages.size());
+  plan.forwards = forward_part(plan.schedule);
+  bound_messages(plan);
   return plan;
 }
 

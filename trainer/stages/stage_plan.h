@@ -19,13 +19,16 @@ struct StagePlace {
   LayerRange layers = {};    // of the whole model
   LayerRange here = {};      // the same among the rank's layers (Model::part())
   std::size_t contexts = 0;  // micro-batches between their forward and the end of their backward
+  StageRoom room = {};       // messages at a time, in training and evaluation
   bool split = false;        // the backward is I and W
 };
 
 // The same on all ranks but for rank, stages, at_a_time.
 struct StagePlan {
-  PipelineSchedule schedule;  // lowered
-  PipelineExecution how = {};
+  PipelineSchedule schedule;       // lowered
+  PipelineExecution how = {};      // of training
+  PipelineSchedule forwards = {};  // of `schedule`, for evaluation
+  PipelineExecution evaluation = {};
   int rank = 0;
   std::vector<LayerRange> cuts = {};    // by stage: its layers of the whole model
   std::vector<StagePlace> stages = {};  // this rank's, ascending
@@ -42,13 +45,18 @@ struct StagePlan {
 
 // `schedule`: valid, without transfers and operations of the step's end. Layers are cut by what
 // their products cost forward and back, before such as have parameters, so that every stage has
-// some. kInvalidArgument: fewer of these than stages. kUnsupported names what stages do not serve:
-// a second pipe, a version of weights, an operation that is none of F, B, I and W, layers that are
-// tied across ranks otherwise than the last rank's last stage to the first rank's first.
-// gathers: parameters are there while a gate has a stage's layers open, from before the stage's
-// first operation of a step until behind its last one (UNSHARD, RESHARD).
+// some. Room for messages is bounded (StagePlan::how). kInvalidArgument: fewer of these than
+// stages. kUnsupported names what stages do not serve: a second pipe, a version of weights, an
+// operation that is none of F, B, I and W, layers that are tied across ranks otherwise than the
+// last rank's last stage to the first rank's first. gathers: parameters are there while a gate has
+// a stage's layers open, from before the stage's first operation of a step until behind its last
+// one (UNSHARD, RESHARD).
 Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
                               const PipelineExecution& how, bool gathers = false);
+
+// The most micro-batches of a stage that are between their forward and the end of their backward at
+// a time; `ops`: its rank's list.
+std::size_t most_contexts(const std::vector<PipelineOp>& ops, int stage);
 
 // Who holds which parameter: whole ones, each on one rank of Scope::kPipeline, shared ones on two.
 ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan);

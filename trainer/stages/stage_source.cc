@@ -5,17 +5,17 @@
 #include <utility>
 
 #include "base/text.h"
-#include "trainer/pipeline/lower.h"
 
 namespace gradwire {
 
-StageSource::StageSource(const SourceParts& parts, const StagePlan& plan)
+StageSource::StageSource(const SourceParts& parts, const StagePlan& plan,
+                         StageStatistics statistics)
     : model_(parts.model),
       data_(parts.data),
       parameters_(parts.parameters),
       fold_(parts.fold),
       micro_batches_(parts.data, parts.options),
-      statistics_(parts.model),
+      statistics_(std::move(statistics)),
       evaluated_(BatchPass::evaluated_at_once(parts.options.shares().samples(parts.options.batch))),
       batches_(static_cast<std::size_t>(plan.schedule.micro_batches)),
       evaluation_(batches_.size()),
@@ -51,7 +51,9 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
                   format("a schedule of %d micro-batches for accumulate %d (expected as many)",
                          plan.schedule.micro_batches, options.accumulate));
   }
-  std::unique_ptr<StageSource> made(new StageSource(parts, plan));
+  GW_ASSIGN(StageStatistics statistics,
+            StageStatistics::create(parts.model, options.places.device));
+  std::unique_ptr<StageSource> made(new StageSource(parts, plan, std::move(statistics)));
   GW_ASSIGN(made->work_, StageWork::create(parts.model, parts.data, plan,
                                            {.max_rows = options.shares().samples(options.batch),
                                             .recompute = options.recompute,
@@ -59,8 +61,8 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
                                             .tied_sum = std::move(tied_sum)}));
   GW_ASSIGN(made->training_,
             PipelineExecutor::create(plan.schedule, plan.rank, plan.how, *made->work_, transfers));
-  GW_ASSIGN(made->evaluating_, PipelineExecutor::create(forward_part(plan.schedule), plan.rank,
-                                                        plan.how, *made->work_, transfers));
+  GW_ASSIGN(made->evaluating_, PipelineExecutor::create(plan.forwards, plan.rank, plan.evaluation,
+                                                        *made->work_, transfers));
   return std::unique_ptr<StepGradientSource>(std::move(made));
 }
 

@@ -40,7 +40,7 @@ class StageSource final : public StepGradientSource {
   void tell(const OnTrainerSpan* told) override { told_ = told; }
 
  private:
-  StageSource(const SourceParts& parts, const StagePlan& plan);
+  StageSource(const SourceParts& parts, const StagePlan& plan, StageStatistics statistics);
   StageValues values();
   Status hand_over(int index, const Ready& ready);
 

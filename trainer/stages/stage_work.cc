@@ -36,11 +36,19 @@ Result<std::unique_ptr<StageWork>> StageWork::create(const Model<float>& model, 
                                                                  .memory = options.memory}));
     const std::int64_t in = stage.input_elems(options.max_rows);
     const std::int64_t out = stage.output_elems(options.max_rows);
-    const auto pool = [&](std::int64_t elems) { return MessagePool(options.memory, elems); };
-    made->held_.push_back(std::unique_ptr<Held>(
-        new Held{std::move(stage), place.stage, place.stage == 0, place.stage == last,
-                 is_here(place.stage + 1), is_here(place.stage - 1), pool(in), pool(out), pool(out),
-                 pool(in)}));
+    std::unique_ptr<Held> held(new Held{.stage = std::move(stage),
+                                        .number = place.stage,
+                                        .is_first = place.stage == 0,
+                                        .is_last = place.stage == last,
+                                        .next_here = is_here(place.stage + 1),
+                                        .before_here = is_here(place.stage - 1)});
+    const StageRoom& room = place.room;
+    const MemoryArena& memory = options.memory;
+    GW_ASSIGN(held->activations_in, MessagePool::create(memory, in, room.activations_in));
+    GW_ASSIGN(held->activations_out, MessagePool::create(memory, out, room.activations_out));
+    GW_ASSIGN(held->gradients_in, MessagePool::create(memory, out, room.gradients_in));
+    GW_ASSIGN(held->gradients_out, MessagePool::create(memory, in, room.gradients_out));
+    made->held_.push_back(std::move(held));
   }
   made->gathers_ = plan.gathers;
   for (int index = 0; index < static_cast<int>(model.parameters().size()); ++index) {

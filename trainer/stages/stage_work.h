@@ -88,10 +88,10 @@ class StageWork final : public PipelineWork {
     bool is_last = false;
     bool next_here = false;    // the next stage is this rank's
     bool before_here = false;  // the one before is
-    MessagePool activations_in;
-    MessagePool activations_out;
-    MessagePool gradients_in;
-    MessagePool gradients_out;
+    MessagePool activations_in = {};
+    MessagePool activations_out = {};
+    MessagePool gradients_in = {};
+    MessagePool gradients_out = {};
   };
   struct Micro {
     std::span<float> grads = {};

@@ -44,6 +44,7 @@ class RankStages {
   // This rank's layers, which its trainer is made for, by source().
   const Model<float>& model() const { return part_; }
   SourceChoice source();
+  const StagePlan& plan() const { return plan_; }
   // Who holds what of the model.
   const ModelShare& share() const { return share_; }
 

@@ -27,8 +27,6 @@ const std::vector<UnservedByStages>& unserved_by_stages() {
       {"--device", "--device cpu", [](Options o) { return o.place.space == MemorySpace::kCuda; }},
       {"--offload", "--offload none", [](Options o) { return o.offload != "none"; }},
       {"--measure-every", "--measure-every 0", [](Options o) { return o.measure_every > 0; }},
-      {"--memory", "a run without it", [](Options o) { return o.memory; }},
-      {"--dry-run", "a run without it", [](Options o) { return o.dry_run; }},
   };
   return all;
 }

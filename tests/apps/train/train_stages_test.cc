@@ -254,6 +254,42 @@ std::vector<std::pair<std::string, std::string>> table_of_the_manual() {
   return rows;
 }
 
+// Of every rank of a pipeline: what was counted is what was planned.
+TEST_F(TrainStages, MemoryIsTheAccounts) {
+  for (const Words& more : {Words{}, Words{"--recompute", "full"}, Words{"--precision", "bf16"},
+                            Words{"--zero", "3"}}) {
+    Words words = kMlp;
+    words.insert(words.end(), more.begin(), more.end());
+    words.insert(words.end(), {"--memory", "--optimizer", "adamw"});
+    const auto ranks = totals("dp=2,pp=3", words)["memory_bytes_by_stage"];
+    ASSERT_EQ(ranks.size(), 3U);
+    for (const auto& rank : ranks) {
+      for (const auto& [name, bytes] : rank["device"].items()) {
+        EXPECT_EQ(bytes["planned"], bytes["held"]) << name << " of " << ranks;
+      }
+      EXPECT_GT(rank["device"]["activations"]["held"], 0);
+      EXPECT_GT(rank["device"]["messages"]["held"], 0);
+    }
+    // 1F1B: one more micro-batch is open on a rank than on the next one.
+    EXPECT_GT(ranks[0]["device"]["activations"]["held"], ranks[2]["device"]["activations"]["held"]);
+  }
+}
+
+// Of all ranks, without training.
+TEST_F(TrainStages, DryRunAddsUpTheRanks) {
+  Words words = kMlp;
+  words.insert(words.end(), {"--memory"});
+  std::int64_t held = 0;
+  const auto ranks = totals("dp=1,pp=3", words)["memory_bytes_by_stage"];
+  for (const auto& rank : ranks) {
+    for (const auto& [name, bytes] : rank["device"].items()) {
+      if (name != "communication") held += bytes["held"].get<std::int64_t>();
+    }
+  }
+  words.back() = "--dry-run";
+  EXPECT_EQ(totals("dp=1,pp=3", words)["memory_bytes"], held);
+}
+
 TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
   std::vector<std::pair<std::string, std::string>> rows;
   for (const UnservedByStages& one : unserved_by_stages()) rows.emplace_back(one.flag, one.served);
@@ -266,9 +302,7 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
                                  {"--clip-worker", "1"},
                                  {"--no-main-grads"},
                                  {"--offload", "optimizer"},
-                                 {"--measure-every", "2"},
-                                 {"--memory"},
-                                 {"--dry-run"}};
+                                 {"--measure-every", "2"}};
   ASSERT_EQ(asked.size() + 1, rows.size());  // but for a GPU
   for (const Words& flags : asked) {
     Words words{"--parallel", "pp=2", "--steps", "1", "--accumulate", "2", "--batch", "48"};

@@ -48,6 +48,7 @@ Result<PipelineExecutor> PipelineExecutor::create(const PipelineSchedule& schedu
   }
   PipelineExecutor made(rank, how, work, transfers);
   GW_TRY(made.plan(schedule));
+  if (!how.room.empty()) GW_TRY(made.plan_waits(schedule));
   GW_TRY(transfers.prepare(made.transfer_count_));
   return made;
 }
@@ -93,6 +94,35 @@ Status PipelineExecutor::plan(const PipelineSchedule& schedule) {
                  to_string(unread.begin()->first).c_str())};
 }
 
+Status PipelineExecutor::plan_waits(const PipelineSchedule& schedule) {
+  const MessageRoom known = message_room(schedule, rank_);
+  std::map<std::pair<int, bool>, std::vector<std::size_t>> unread;  // by stage, and direction
+  for (std::size_t index = 0; index < turns_.size(); ++index) {
+    const std::size_t send = known.send[index];
+    if (send == MessageRoom::kNoSend) continue;
+    Turn& turn = turns_[index];
+    const bool forward = turn.op.kind == PipelineOpKind::kForward;
+    const StageRoom& room = how_.room[turn.op.stage];
+    const auto most = static_cast<std::size_t>(forward ? room.activations_out : room.gradients_out);
+    std::vector<std::size_t>& sends = unread[{turn.op.stage, forward}];
+    turn.awaits_begin = awaited_.size();
+    for (const std::size_t read : known.read[index]) {
+      if (std::erase(sends, read) > 0) awaited_.push_back(read);
+    }
+    for (; !sends.empty() && sends.size() >= most; sends.erase(sends.begin())) {
+      if (sends.front() > index) break;
+      awaited_.push_back(sends.front());
+    }
+    turn.awaits_end = awaited_.size();
+    sends.push_back(send);
+    if (sends.size() <= most) continue;
+    return {Code::kInvalidArgument,
+            format("pipeline executor: room for %zu messages of rank %d at %s (expected %zu)", most,
+                   rank_, to_string(turn.op).c_str(), sends.size())};
+  }
+  return {};
+}
+
 Status PipelineExecutor::named(const Status& status, const PipelineOp& op,
                                const Turn* message) const {
   if (status.ok()) return {};
@@ -107,6 +137,7 @@ Status PipelineExecutor::named(const Status& status, const PipelineOp& op,
 
 Status PipelineExecutor::run() {
   if (!status_.ok()) return status_;
+  for (const std::size_t send : sends_) turns_[send].ended = false;
   sends_.clear();
   first_send_ = 0;
   reductions_.clear();
@@ -129,6 +160,9 @@ Status PipelineExecutor::take(std::size_t index) {
 }
 
 Status PipelineExecutor::compute(const Turn& turn) {
+  for (std::size_t at = turn.awaits_begin; at < turn.awaits_end; ++at) {
+    GW_TRY(end_send(awaited_[at]));
+  }
   if (turn.reads != kNone) {
     const Turn& receive = turns_[turn.reads];
     const bool ended = how_.links == PipelineLinks::kOrdered && !how_.overlap;
@@ -159,18 +193,32 @@ Status PipelineExecutor::wait_for(const Turn& turn) {
   return named(transfers_->wait(turn.number), turn.op, &turn);
 }
 
+void PipelineExecutor::free_send(Turn& send) {
+  send.ended = true;
+  work_->sent(send.op);
+}
+
+Status PipelineExecutor::end_send(std::size_t turn) {
+  Turn& send = turns_[turn];
+  if (send.ended) return {};
+  GW_TRY(wait_for(send));
+  free_send(send);
+  return {};
+}
+
 // Memory of the oldest sends is free as soon as these have ended; `all`: they are waited for.
 Status PipelineExecutor::reap(bool all) {
   for (; first_send_ < sends_.size(); ++first_send_) {
-    const Turn& send = turns_[sends_[first_send_]];
+    Turn& send = turns_[sends_[first_send_]];
     if (all) {
-      GW_TRY(wait_for(send));
-    } else {
-      auto ended = transfers_->done(send.number);
-      if (!ended.has_value()) return named(ended.error(), send.op, &send);
-      if (!ended.value()) return {};
+      GW_TRY(end_send(sends_[first_send_]));
+      continue;
     }
-    work_->sent(send.op);
+    if (send.ended) continue;
+    auto ended = transfers_->done(send.number);
+    if (!ended.has_value()) return named(ended.error(), send.op, &send);
+    if (!ended.value()) return {};
+    free_send(send);
   }
   return {};
 }

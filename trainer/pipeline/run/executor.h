@@ -6,6 +6,8 @@
 //   RG             is started, and the rank goes on; OPT waits for the RGs of its stage
 //   the end        of the list waits for all that is under way
 //
+// Where room for messages is bounded a computation waits before it makes one more.
+//
 // Without overlap sends, RG and (kOrdered) receives are waited for where they stand; under kTagged
 // that is for links alone that keep a message until its receive is posted. These are the rules of
 // simulate.h.
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "gradwire/status.h"
+#include "trainer/pipeline/message_room.h"
 #include "trainer/pipeline/progress.h"
 #include "trainer/pipeline/run/transfers.h"
 #include "trainer/pipeline/run/work.h"
@@ -26,6 +29,10 @@ namespace gradwire {
 struct PipelineExecution {
   PipelineLinks links = PipelineLinks::kTagged;  // how the schedule was lowered
   bool overlap = true;
+  // By stage: the most messages that have been made and whose sends have not been waited for. Where
+  // there would be more, a computation waits first: for sends whose messages must have been read by
+  // then (message_room()), then for the oldest. Empty: any number.
+  std::vector<StageRoom> room = {};
 };
 
 // From one thread. Allocates at its birth alone.
@@ -33,7 +40,8 @@ class PipelineExecutor {
  public:
   // `schedule`: one that check_pipeline() accepts, or forward_part() of it. Read during the call;
   // `work` and `transfers` are borrowed for the executor's life. kInvalidArgument: no such rank; a
-  // message that is read and never received, or the other way round; kDirect between several ranks.
+  // message that is read and never received, or the other way round; kDirect between several ranks;
+  // less room than messages that are made before the first of them is sent.
   static Result<PipelineExecutor> create(const PipelineSchedule& schedule, int rank,
                                          const PipelineExecution& how, PipelineWork& work,
                                          PipelineTransfers& transfers);
@@ -52,12 +60,17 @@ class PipelineExecutor {
     int peer = -1;               // of a transfer
     std::size_t number = kNone;  // of a transfer: its own
     std::size_t reads = kNone;   // of a computation: the receive's turn
+    // Of a computation: sends that have ended before it, in awaited_.
+    std::size_t awaits_begin = 0;
+    std::size_t awaits_end = 0;
+    bool ended = false;  // of a send: it has been waited for
   };
 
   PipelineExecutor(int rank, const PipelineExecution& how, PipelineWork& work,
                    PipelineTransfers& transfers)
       : rank_(rank), how_(how), work_(&work), transfers_(&transfers) {}
   Status plan(const PipelineSchedule& schedule);
+  Status plan_waits(const PipelineSchedule& schedule);
   Status run_all();
   Status take(std::size_t turn);
   Status transfer(const Turn& turn, std::size_t index);
@@ -65,6 +78,8 @@ class PipelineExecutor {
   Status reduce(std::size_t turn);
   Status finish_reductions(const PipelineOp* of);
   Status wait_for(const Turn& turn);
+  Status end_send(std::size_t turn);
+  void free_send(Turn& send);
   Status reap(bool all);
   Status named(const Status& status, const PipelineOp& op, const Turn* message = nullptr) const;
 
@@ -73,6 +88,7 @@ class PipelineExecutor {
   PipelineWork* work_;
   PipelineTransfers* transfers_;
   std::vector<Turn> turns_;
+  std::vector<std::size_t> awaited_;  // turns of sends
   std::size_t transfer_count_ = 0;
   // Turns under way, oldest first: sends from first_send_ on, and RGs.
   std::vector<std::size_t> sends_;
