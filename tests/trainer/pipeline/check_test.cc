@@ -350,6 +350,7 @@ TEST(PipelineCheck, ChangedSchedulesAreValidOrRefusedWithAnOperation) {
     EXPECT_EQ(fault.kind == PipelineFaultKind::kBlocked, !fault.frontier.empty());
     for (const BlockedRank& blocked : fault.frontier) {
       EXPECT_EQ(schedule.ranks[static_cast<std::size_t>(blocked.rank)][blocked.index], blocked.op);
+      EXPECT_THAT(fault.message, ::testing::HasSubstr(to_string(blocked)));
     }
   }
   EXPECT_GT(valid, 20);
