@@ -287,7 +287,7 @@ TEST_F(TrainStages, DryRunAddsUpTheRanks) {
     }
   }
   words.back() = "--dry-run";
-  EXPECT_EQ(totals("dp=1,pp=3", words)["memory_bytes"], held);
+  EXPECT_EQ(totals("dp=1,pp=3", words)["planned_bytes"], held);
 }
 
 TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
