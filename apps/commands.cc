@@ -11,6 +11,7 @@
 #include "apps/doctor/doctor.h"
 #include "apps/fetch/data_fetch.h"
 #include "apps/flags.h"
+#include "apps/generate/generate.h"
 #include "apps/inspect/inspect.h"
 #include "apps/machine.h"
 #include "apps/mpi/mpi.h"
@@ -52,6 +53,7 @@ constexpr std::array kCommands{
     Command{"completion", "completion scripts for bash and zsh", completion_command},
     Command{"data", "downloads of data sets", data_command, data_group},
     Command{"doctor", "diagnosis of this machine and job", doctor_command},
+    Command{"generate", "text from a trained language model", generate_command},
     Command{"inspect", "compressors, models, data sets, schedules, payloads, failures",
             inspect_command, inspect_group},
     Command{"mpi", "an MPI program with its collectives on gradwire", mpi_command},

@@ -95,6 +95,10 @@ Status Checkpoints::settle() {
   return communicator_.rank() == 0 ? store_.prune(options_.keep) : Status();
 }
 
+Status Checkpoints::keep_only(std::int64_t step) {
+  return communicator_.rank() == 0 ? store_.keep_only(step) : Status();
+}
+
 Status Checkpoints::save(const CheckpointPosition& position,
                          const std::map<std::string, std::string>& settings,
                          std::span<const TensorPart> mine) {

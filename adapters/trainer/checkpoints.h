@@ -45,6 +45,8 @@ class Checkpoints {
 
   // After a run that came to its end: the last `keep` stay. Rank 0's work.
   Status settle();
+  // All but that of `step`, which is complete, are removed. Rank 0's work.
+  Status keep_only(std::int64_t step);
 
   // The last complete one, the same on all ranks; nullopt where there is none. A damaged one is an
   // error, not passed over.

@@ -144,6 +144,7 @@ std::map<std::string, std::string> settings_of(const TrainingCheckpointOptions& 
   std::map<std::string, std::string> settings = options.must_match;
   settings.insert(options.notes.begin(), options.notes.end());
   settings.insert(options.match_if_known.begin(), options.match_if_known.end());
+  settings.insert(options.carried.begin(), options.carried.end());
   settings[kStepsKey] = std::to_string(options.steps);
   settings[kSchedule] = options.schedule.text();
   return settings;

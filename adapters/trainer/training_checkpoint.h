@@ -39,6 +39,8 @@ struct TrainingCheckpointOptions {
   std::map<std::string, std::string> notes;       // settings that it may have otherwise
   // Settings that it has alike where the checkpoint says what they were: older ones do not.
   std::map<std::string, std::string> match_if_known;
+  // What a checkpoint says for others to read, and nothing here compares.
+  std::map<std::string, std::string> carried = {};
   // Of the whole run. A resumed one has as many where the rates of its schedule are a function of
   // them, and the checkpoint's schedule was the same.
   std::int64_t steps = 0;
@@ -92,6 +94,10 @@ class TrainingCheckpoint {
   // kInvalidArgument names the setting or tensor that differs from this run's, and kCorruptPayload
   // what is damaged; the run cannot go on then.
   Result<std::optional<ResumedFrom>> resume();
+  // TrainingCheckpointOptions::carried, of what is saved from now on.
+  void carry(const std::string& name, const std::string& value) { options_.carried[name] = value; }
+  // As Checkpoints::keep_only().
+  Status keep_only(std::int64_t step) { return checkpoints_.keep_only(step); }
   // The step of the last complete one, if there is any.
   Result<std::optional<std::int64_t>> last_step() { return checkpoints_.last_step(); }
 

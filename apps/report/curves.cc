@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <optional>
 
 #include "apps/report/table.h"
 #include "base/text.h"
@@ -85,7 +86,11 @@ Curve loss_curve(const Runs& runs, std::size_t points) {
   return curve;
 }
 
-Curve accuracy_curve(const Runs& runs) {
+namespace {
+
+// One point for each evaluation that all runs made.
+Curve evaluation_curve(const Runs& runs,
+                       const std::function<std::optional<double>(const StepMetrics&)>& value) {
   Curve curve;
   const std::size_t steps = common_steps(runs);
   Costs costs(runs);
@@ -93,13 +98,27 @@ Curve accuracy_curve(const Runs& runs) {
     costs.pass(i);
     std::vector<double> values;
     for (const RunResult* run : runs) {
-      if (const auto& accuracy = run->metrics.steps[i].accuracy) values.push_back(100 * *accuracy);
+      const std::optional<double> one = value(run->metrics.steps[i]);
+      if (one && std::isfinite(*one)) values.push_back(*one);
     }
     if (values.size() < runs.size()) continue;
     curve.push_back(costs.point());
     put_range(curve.back(), values);
   }
   return curve;
+}
+
+}  // namespace
+
+Curve test_loss_curve(const Runs& runs) {
+  return evaluation_curve(runs, [](const StepMetrics& step) { return step.test_loss; });
+}
+
+Curve accuracy_curve(const Runs& runs) {
+  return evaluation_curve(runs, [](const StepMetrics& step) -> std::optional<double> {
+    if (!step.accuracy) return std::nullopt;
+    return 100 * *step.accuracy;
+  });
 }
 
 std::string csv_curves(const Results& results) {
@@ -109,6 +128,7 @@ std::string csv_curves(const Results& results) {
     const Runs runs = runs_of(results, i);
     text += lines_of(one, "loss", loss_curve(runs));
     text += lines_of(one, "accuracy", accuracy_curve(runs));
+    text += lines_of(one, "test_loss", test_loss_curve(runs));
   }
   return text;
 }

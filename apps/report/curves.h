@@ -23,7 +23,8 @@ using Curve = std::vector<CurvePoint>;
 // most `points` of them. Ends where the first seed ends or diverges.
 Curve loss_curve(const std::vector<const RunResult*>& runs, std::size_t points = 60);
 
-// The test accuracy in percent, where all seeds evaluated it.
+// The test loss, and the test accuracy in percent, where all seeds evaluated it.
+Curve test_loss_curve(const std::vector<const RunResult*>& runs);
 Curve accuracy_curve(const std::vector<const RunResult*>& runs);
 
 // Long form: setting,row,quantity,step,bytes,seconds,mean,least,most.

@@ -84,6 +84,8 @@ Json row_json(const ReportInput& input, const CaseSummary& one) {
           {"difference_points", difference_json(one)},
           {"training_loss", spread_json(one.final_loss)},
           {"test_loss", spread_json(one.final_test_loss)},
+          {"perplexity", spread_json(one.perplexity)},
+          {"test_loss_difference", spread_json(one.loss_difference)},
           {"sent_bytes_per_step", spread_json(one.sent)},
           {"traffic_bytes_per_step", traffic_json(one)},
           {"payload_bytes_per_step", number(one.payload_per_step)},
@@ -98,7 +100,8 @@ Json row_json(const ReportInput& input, const CaseSummary& one) {
           {"residual_to_gradient", number(one.residual)},
           {"on_front", one.on_front},
           {"training_loss_course", curve_json(loss_curve(runs))},
-          {"accuracy_percent_course", curve_json(accuracy_curve(runs))}};
+          {"accuracy_percent_course", curve_json(accuracy_curve(runs))},
+          {"test_loss_course", curve_json(test_loss_curve(runs))}};
 }
 
 Json settings_json(const ReportInput& input) {

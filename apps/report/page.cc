@@ -28,6 +28,7 @@ struct Plots {
   bool bytes = false;  // something was sent
   bool loss = false;
   bool accuracy = false;
+  bool test_loss = false;  // of texts, evaluated more than once
 };
 
 std::vector<const CaseSummary*> cases_of(const ReportInput& input, const std::string& setting) {
@@ -51,6 +52,7 @@ Plots plots_of(const ReportInput& input, const std::string& setting) {
     plots.bytes = plots.bytes || one->bytes_per_step > 0;
     plots.pareto = plots.pareto || (one->bytes_per_step > 0 && one->diverged == 0);
     plots.accuracy = plots.accuracy || !one->evaluated_once;
+    plots.test_loss = plots.test_loss || (one->is_text && !one->evaluated_once);
   }
   return plots;
 }
@@ -109,6 +111,7 @@ Json row_of(const ReportInput& input, const CaseSummary& one) {
            {"verdict", verdict_name(one.verdict)},
            {"loss", points_of(loss_curve(runs))},
            {"accuracy", points_of(accuracy_curve(runs))}};
+  if (one.is_text) row["test_loss"] = points_of(test_loss_curve(runs));
   if (one.runs > 0)
     row["acc"] = {short_number(one.accuracy.mean), short_number(one.accuracy.least),
                   short_number(one.accuracy.most)};
@@ -198,6 +201,7 @@ std::string setting_section(const ReportInput& input, const std::string& name, s
         "milliseconds of a step by compressor: computing, hidden and exposed communication");
   }
   html += "</div>\n";
+  if (plots.test_loss) html += courses("testloss", "Test loss", index, plots.bytes);
   if (plots.loss) html += courses("loss", "Training loss", index, plots.bytes);
   if (plots.accuracy) {
     html += courses("accuracy", "Test accuracy", index, plots.bytes);
@@ -297,6 +301,7 @@ std::vector<std::string> report_parts(const ReportInput& input) {
     const std::string number = "-" + std::to_string(i);
     if (plots.pareto) parts.push_back("pareto" + number);
     if (plots.time) parts.push_back("time" + number);
+    if (plots.test_loss) parts.push_back("testloss" + number);
     if (plots.loss) parts.push_back("loss" + number);
     if (plots.accuracy) parts.push_back("accuracy" + number);
   }

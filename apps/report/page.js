@@ -44,7 +44,7 @@ function chart(figure, config) {
 function lines(figure, setting, key, column, xAxis, yAxis, unit) {
   const datasets = [];
   for (const row of setting.rows) {
-    const { colour, dash, width } = look(row), points = row[key].filter(p => xAxis.type !== "logarithmic" || p[column] > 0);
+    const { colour, dash, width } = look(row), points = (row[key] || []).filter(p => xAxis.type !== "logarithmic" || p[column] > 0);
     const at = y => points.map(p => ({ x: p[column], y: p[y] }));
     const line = { row: row.name, pointRadius: points.length < 2 ? 3 : 0, pointHitRadius: 6, borderColor: colour, backgroundColor: colour, hidden: !row.shown };
     datasets.push({ ...line, label: row.name, data: at(3), borderDash: dash, borderWidth: width });
@@ -234,6 +234,7 @@ function draw() {
     const x = [["steps", 0, axis("linear", "steps")], ["bytes", 1, axis("logarithmic", "MB sent per rank (logarithmic)")], ["time", 2, axis("linear", "seconds of training")]];
     for (const [id, column, xAxis] of x) {
       if (find("loss-" + id)) lines(find("loss-" + id), setting, "loss", column, xAxis, lossAxis(setting), "");
+      if (find("testloss-" + id)) lines(find("testloss-" + id), setting, "test_loss", column, xAxis, axis("linear", "test loss, nats"), "");
       if (find("accuracy-" + id)) lines(find("accuracy-" + id), setting, "accuracy", column, xAxis, axis("linear", "test accuracy, %"), " %");
     }
     refresh(setting, index);

@@ -126,11 +126,18 @@ std::vector<PageColumn> page_columns_of(const Cases& cases) {
   for (const CaseSummary* one : cases) {
     if (one->is_baseline) baseline = breakable(one->name);
   }
-  std::vector<PageColumn> columns{
-      {"model", "test<br>accuracy, %", accuracy_text},
-      {"model", "against " + baseline + ",<br>percent points", difference_cell},
-      {"model", "training<br>loss", ranged(&CaseSummary::final_loss, "%.4f")}};
-  if (any([](const CaseSummary& one) { return one.test_loss.has_value(); }))
+  std::vector<PageColumn> columns;
+  const bool texts = any([](const CaseSummary& one) { return one.is_text; });
+  if (texts) {
+    columns.push_back(
+        {"model", "test loss,<br>nats", ranged(&CaseSummary::final_test_loss, "%.4f")});
+    columns.push_back({"model", "perplexity", ranged(&CaseSummary::perplexity, "%.4g")});
+    columns.push_back({"model", "against " + baseline + ",<br>nats", loss_difference_text});
+  }
+  columns.push_back({"model", "test<br>accuracy, %", accuracy_text});
+  columns.push_back({"model", "against " + baseline + ",<br>percent points", difference_cell});
+  columns.push_back({"model", "training<br>loss", ranged(&CaseSummary::final_loss, "%.4f")});
+  if (!texts && any([](const CaseSummary& one) { return one.test_loss.has_value(); }))
     columns.push_back({"model", "test<br>loss", ranged(&CaseSummary::final_test_loss, "%.4f")});
   add_bytes(cases, columns);
   add_times(cases, columns);

@@ -139,6 +139,7 @@ CaseSummary summary_of(const StudyCase& one, bool is_baseline, const Runs& runs)
     s.diverged += run->diverged() ? 1 : 0;
     s.accuracies[run->seed] = run->diverged() ? 0.0 : 100 * run->metrics.accuracy.value_or(0);
     s.losses[run->seed] = last_loss(*run);
+    s.is_text = s.is_text || run->metrics.is_text;
     if (run->diverged()) s.test_losses[run->seed] = kInfinity;
     if (!run->diverged() && run->metrics.test_loss)
       s.test_losses[run->seed] = *run->metrics.test_loss;
@@ -146,6 +147,9 @@ CaseSummary summary_of(const StudyCase& one, bool is_baseline, const Runs& runs)
   s.accuracy = spread_of(values_of(s.accuracies, false));
   s.final_loss = spread_of(values_of(s.losses, true));
   s.final_test_loss = spread_of(values_of(s.test_losses, true));
+  std::vector<double> perplexities = values_of(s.test_losses, true);
+  for (double& value : perplexities) value = std::exp(value);
+  if (s.is_text) s.perplexity = spread_of(perplexities);
   s.loss = mean_or_none(values_of(s.losses, true));
   s.test_loss = mean_or_none(values_of(s.test_losses, true));
   s.test_samples = test_samples_of(runs);
@@ -244,6 +248,8 @@ void compare_with_baselines(std::vector<CaseSummary>& cases, const std::string& 
   for (CaseSummary& one : cases) {
     if (const CaseSummary* base = find(cases, one.setting, baseline); base != nullptr) {
       one.difference = spread_of(paired(one.accuracies, base->accuracies));
+      if (one.diverged + base->diverged == 0)
+        one.loss_difference = spread_of(paired(one.test_losses, base->test_losses));
       one.noise =
           noise_of(one.difference, one.accuracy.mean, base->accuracy.mean, one.test_samples);
       if (base != &one) one.verdict = verdict_of(one.difference, one.noise);

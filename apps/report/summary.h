@@ -29,7 +29,10 @@ struct CaseSummary {
   std::map<std::uint64_t, double> losses;      // mean of the last ten training losses
   std::map<std::uint64_t, double> test_losses;
   Spread accuracy = {};
-  Spread difference = {};  // to the baseline of the setting, paired by seed, percent points
+  bool is_text = false;         // a language model: its test loss is said first
+  Spread perplexity = {};       // of the seeds whose test losses are finite
+  Spread loss_difference = {};  // of test losses to the baseline's, paired by seed
+  Spread difference = {};       // to the baseline of the setting, paired by seed, percent points
   std::optional<double> noise = {};  // half of the difference's 95 % interval, percent points
   Verdict verdict = Verdict::kNone;  // on the difference
   std::optional<std::int64_t> test_samples = {};  // that accuracies are shares of

@@ -88,6 +88,10 @@ struct Column {
   bool has_verdict = false;
 };
 
+bool of_texts(const Cases& cases) {
+  return std::ranges::any_of(cases, [](const CaseSummary* one) { return one->is_text; });
+}
+
 std::vector<Column> columns_of(const Cases& cases) {
   std::string baseline = "the baseline";
   double most = 0;
@@ -96,8 +100,16 @@ std::vector<Column> columns_of(const Cases& cases) {
     most = std::max(most, one->bytes_per_step);
   }
   const ByteUnit unit = byte_unit(most);
-  return {
-      {"compressor", [](const CaseSummary& one) { return one.name; }},
+  std::vector<Column> columns{{"compressor", [](const CaseSummary& one) { return one.name; }}};
+  if (of_texts(cases)) {
+    columns.push_back({"test loss,\nnats", [](const CaseSummary& one) {
+                         return range_text(one.final_test_loss, "%.4f");
+                       }});
+    columns.push_back(
+        {"perplexity", [](const CaseSummary& one) { return range_text(one.perplexity, "%.4g"); }});
+    columns.push_back({"against " + baseline + ",\nnats", loss_difference_text});
+  }
+  const std::vector<Column> others{
       {"test accuracy,\n%", accuracy_text},
       {"against " + baseline + ",\npoints", difference_text, true},
       {"sent,\n" + unit.name + "/step",
@@ -105,6 +117,8 @@ std::vector<Column> columns_of(const Cases& cases) {
       {"ratio to\nfp32", ratio_text},
       {"step,\nms", [](const CaseSummary& one) { return range_text(one.step, "%.2f"); }},
       {"exposed,\nms", [](const CaseSummary& one) { return range_text(one.exposed, "%.2f"); }}};
+  columns.insert(columns.end(), others.begin(), others.end());
+  return columns;
 }
 
 // Markdown has room for more.
@@ -158,6 +172,10 @@ std::string accuracy_text(const CaseSummary& one) {
   std::string text = range_text(one.accuracy, "%.2f");
   if (one.diverged > 0) text += format(" (%d of %d diverged)", one.diverged, one.runs);
   return text;
+}
+
+std::string loss_difference_text(const CaseSummary& one) {
+  return one.is_baseline ? "baseline" : range_text(one.loss_difference, "%+.4f");
 }
 
 std::string difference_text(const CaseSummary& one) {
@@ -353,6 +371,8 @@ std::string csv_table(const std::vector<CaseSummary>& cases) {
       "seconds_to_target,seeds_at_target,nmse,residual_to_gradient,on_front,"
       "accuracy_least,accuracy_most,difference_noise,verdict,test_samples,step_ms_least,"
       "step_ms_most,exposed_ms_least,exposed_ms_most,hidden_ms,other_ms";
+  const bool texts = std::ranges::any_of(cases, [](const CaseSummary& one) { return one.is_text; });
+  if (texts) text += ",perplexity,test_loss_difference";
   Cases all;
   for (const CaseSummary& one : cases) all.push_back(&one);
   const std::vector<std::string> classes = traffic_classes(all);
@@ -380,6 +400,10 @@ std::string csv_table(const std::vector<CaseSummary>& cases) {
     for (const double value : {one.step.least, one.step.most, one.exposed.least, one.exposed.most,
                                one.hidden_ms, one.other_ms})
       text += cell(value);
+    if (texts) {
+      for (const Spread* spread : {&one.perplexity, &one.loss_difference})
+        text += cell(spread->count > 0 ? spread->mean : NAN);
+    }
     for (const std::string& name : classes) text += cell(traffic_bytes(one, name).value_or(NAN));
     text += "\n";
   }

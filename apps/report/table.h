@@ -26,6 +26,8 @@ std::string rule_text(const RuleOutcome& outcome);
 // Mean, minimum and maximum over the seeds: "93.06 (92.78–93.33)", "93.06" of one seed, "diverged",
 // "91.20 (90.00–92.00) (1 of 3 diverged)"; "–" where nothing has run.
 std::string accuracy_text(const CaseSummary& one);
+// Of test losses to the baseline's: "+0.0123 (0.0101–0.0144)".
+std::string loss_difference_text(const CaseSummary& one);
 // To the baseline, with half of its 95 % interval: "-4.20 ± 1.30", "within noise (-0.20 ± 3.70)",
 // "-9.00 (one seed)", "baseline"; "–" where there is none.
 std::string difference_text(const CaseSummary& one);

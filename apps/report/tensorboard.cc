@@ -91,6 +91,7 @@ std::vector<Scalar> scalars_of(const RunResult& run) {
     add("loss", step.loss);
     add("accuracy", step.accuracy);
     add("test_loss", step.test_loss);
+    add("perplexity", step.perplexity);
     add("lr", std::isfinite(step.lr) ? std::optional(step.lr) : std::nullopt);
     add("bytes/sent", step.bytes_sent);
     add("bytes/sent_in_all", sent);

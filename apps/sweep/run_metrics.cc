@@ -27,7 +27,7 @@ double number(const Json& line, const char* key) {
 // The first of what is read of a line that holds something else than a number. What is not finite
 // was written as null.
 std::optional<std::string> no_number(const Json& line) {
-  for (const char* key : {"step", "loss", "lr", "accuracy", "test_loss", "bytes_sent",
+  for (const char* key : {"step", "loss", "lr", "accuracy", "test_loss", "perplexity", "bytes_sent",
                           "payload_bytes", "dense_bytes", "step_seconds", "compute_seconds", "nmse",
                           "encode_seconds", "wire_seconds", "decode_seconds", "exposed_seconds"}) {
     const auto found = line.find(key);
@@ -57,6 +57,7 @@ StepMetrics step_of(const Json& line) {
           .lr = number(line, "lr"),
           .accuracy = maybe(line, "accuracy"),
           .test_loss = maybe(line, "test_loss"),
+          .perplexity = maybe(line, "perplexity"),
           .bytes_sent = number(line, "bytes_sent"),
           .traffic = traffic_of(line),
           .payload_bytes = number(line, "payload_bytes"),
@@ -117,6 +118,7 @@ Result<RunMetrics> read_metrics(const std::string& path) {
     }
     if (const auto accuracy = maybe(line, "accuracy")) run.accuracy = accuracy;
     if (const auto loss = maybe(line, "test_loss")) run.test_loss = loss;
+    run.is_text = run.is_text || line.contains("perplexity");
   }
   return run;
 }

@@ -18,8 +18,9 @@ struct StepMetrics {
   std::int64_t step = 0;
   double loss = 0;  // NaN when the run had diverged
   double lr = 0;
-  std::optional<double> accuracy = {};   // of the test set, 0 to 1
-  std::optional<double> test_loss = {};  // there
+  std::optional<double> accuracy = {};    // of the test set, 0 to 1
+  std::optional<double> test_loss = {};   // there
+  std::optional<double> perplexity = {};  // there, of a text
   double bytes_sent = 0;
   std::map<std::string, double> traffic = {};  // bytes_sent by class; empty where it is not known
   double payload_bytes = 0;
@@ -43,6 +44,7 @@ struct RunMetrics {
   std::vector<StepMetrics> steps;
   std::optional<double> accuracy;  // the last ones
   std::optional<double> test_loss;
+  bool is_text = false;           // a language model: it has a perplexity
   nlohmann::ordered_json totals;  // the last line; null where it is missing
 };
 

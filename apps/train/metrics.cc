@@ -208,6 +208,10 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   if (facts.test_loss && facts.is_text)
     line["perplexity"] = nine_digits(std::exp(*facts.test_loss));
   put_tokens(sums_, line);
+  if (facts.best) {
+    line["best_test_loss"] = nine_digits(facts.best->test_loss);
+    line["best_step"] = facts.best->step;
+  }
   if (facts.test_samples > 0) line["test_samples"] = facts.test_samples;
   line.update(cells(sums_));
   if (!facts.diverged) {

@@ -62,6 +62,13 @@ struct RunFacts {
   bool diverged = false;          // ended by a value that is not finite: no accuracy, no parameters
   double accuracy = 0;            // final
   std::optional<double> test_loss = {};
+  // The checkpoint of the lowest test loss, where it is kept.
+  struct Best {
+    std::int64_t step = 0;  // after so many
+    double test_loss = 0;
+    std::string path = {};
+  };
+  std::optional<Best> best = {};
   bool is_text = false;  // so that the test loss is a perplexity's logarithm
   // Of rank 0's log of pushes, where there is one: pushes applied since each one's pull.
   std::optional<double> staleness_mean = {};

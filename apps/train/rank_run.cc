@@ -24,17 +24,6 @@
 namespace gradwire {
 namespace {
 
-ModelOptions model_options(const TrainOptions& o) {
-  ModelOptions m{o.model, o.hidden};
-  if (o.width > 0) m.width = o.width;
-  m.layers = o.layers;
-  m.heads = o.heads;
-  m.tied = o.tied;
-  if (o.dropout >= 0) m.dropout = o.dropout;
-  if (o.init != "model") m.init = o.init;
-  return m;
-}
-
 DataOptions data_options(const TrainOptions& o) {
   DataOptions d;
   d.text_file = o.text_file;
@@ -78,6 +67,17 @@ Result<std::unique_ptr<RankStages>> make_stages(const TrainOptions& o, const Pro
 }
 
 }  // namespace
+
+ModelOptions model_options(const TrainOptions& o) {
+  ModelOptions m{o.model, o.hidden};
+  if (o.width > 0) m.width = o.width;
+  m.layers = o.layers;
+  m.heads = o.heads;
+  m.tied = o.tied;
+  if (o.dropout >= 0) m.dropout = o.dropout;
+  if (o.init != "model") m.init = o.init;
+  return m;
+}
 
 Shuffle shuffle_of(const TrainOptions& o, const DataSet& data) {
   if (o.shuffle == "auto") return data.is_text() ? Shuffle::kUniform : Shuffle::kEpoch;
@@ -456,6 +456,7 @@ Status RankRun::finish(double accuracy) {
   if (report_ == nullptr) return {};
   done.accuracy = accuracy;
   done.test_loss = trainer_.test_loss();
+  if (checkpoints_ != nullptr) done.best = checkpoints_->best();
   done.memory = std::move(memory);
   done.stage_memory = std::move(stage_memory);
   return report_->finish(done);

@@ -19,6 +19,7 @@
 #include "gradwire/status.h"
 #include "trainer/data/data_set.h"
 #include "trainer/model.h"
+#include "trainer/models.h"
 #include "trainer/training.h"
 
 namespace gradwire {
@@ -37,6 +38,9 @@ Result<Problem> load_problem(const TrainOptions& options, const std::string& env
 // The labels that an evaluation predicts: one of each sample of the test set, of a text one of each
 // token.
 std::int64_t judged_labels(const DataSet& data);
+
+// The model that the flags ask for.
+ModelOptions model_options(const TrainOptions& options);
 
 // What --shuffle says of these data.
 Shuffle shuffle_of(const TrainOptions& options, const DataSet& data);

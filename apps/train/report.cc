@@ -121,6 +121,10 @@ Status RunReport::finish(const RunFacts& facts) {
   }
   std::printf("%s, hash of the parameters %016llx\n", text.c_str(),
               static_cast<unsigned long long>(facts.params_hash));
+  if (facts.best) {
+    std::printf("lowest test loss %.4f, after step %lld: %s\n", facts.best->test_loss,
+                static_cast<long long>(facts.best->step), facts.best->path.c_str());
+  }
   if (facts.memory && facts.stage_memory.empty()) {
     std::printf("%s", memory_text(*facts.memory).c_str());
   }

@@ -11,14 +11,22 @@
 
 #include "adapters/trainer/agreement.h"
 #include "adapters/trainer/own_momentum.h"
+#include "apps/generate/saved_language_model.h"
+#include "apps/log_lines.h"
+#include "apps/train/rank_run.h"
 #include "base/text.h"
 #include "gradwire/version.h"
+#include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/store.h"
 
 namespace gradwire {
 namespace {
 
 // That a run which was killed may still hold its folder.
 constexpr double kSecondsToEnd = 2;
+
+constexpr const char* kBestFolder = "/best";  // below --checkpoint
+constexpr const char* kTestLoss = "test-loss";
 
 std::string joined(const std::vector<std::int64_t>& numbers) {
   std::string text;
@@ -57,6 +65,7 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
   c.match_if_known = {
       {"contents", format("%016llx", static_cast<unsigned long long>(data.contents_hash()))},
       {"init", o.init}};
+  if (data.is_text()) c.carried = language_settings(model_options(o), data);
   c.steps = steps;
   c.schedule = o.lr_schedule;
   c.leaves_momentum = o.momentum == 0 && !keeps_momentum(o.compressor).empty();
@@ -170,6 +179,31 @@ Result<std::string> anew(const TrainOptions& o, const std::optional<std::int64_t
              o.checkpoint.c_str(), static_cast<long long>(*last)));
 }
 
+TrainingCheckpointOptions in_best_folder(TrainingCheckpointOptions options) {
+  options.files.folder += kBestFolder;
+  options.files.keep = 1;
+  return options;
+}
+
+// Of the complete ones in the folder that of the lowest test loss: there may be two, where a run
+// was killed before it had removed the one before.
+Result<std::optional<RunCheckpoints::Best>> find_best(const CheckpointStore& store) {
+  GW_ASSIGN(const std::vector<std::int64_t> steps, store.complete());
+  std::optional<RunCheckpoints::Best> best;
+  for (const std::int64_t step : steps) {
+    GW_ASSIGN(const CheckpointReader reader, CheckpointReader::open(store.path_of(step)));
+    const auto& settings = reader.manifest().settings;
+    const auto found = settings.find(kTestLoss);
+    const auto loss = found == settings.end() ? std::nullopt : to_double(found->second);
+    if (!loss) {
+      return Status(Code::kCorruptPayload,
+                    reader.path() + ": its " + kTestLoss + " is missing (expected a number)");
+    }
+    if (!best || *loss < best->test_loss) best = {step, *loss, store.path_of(step)};
+  }
+  return best;
+}
+
 }  // namespace
 
 RunCheckpoints::RunCheckpoints(const TrainOptions& options, const std::string& compressor,
@@ -180,11 +214,16 @@ RunCheckpoints::RunCheckpoints(const TrainOptions& options, const std::string& c
       strategy_(strategy),
       communicator_(communicator),
       checkpoint_(communicator, trainer, strategy,
-                  checkpoint_options(options, compressor, data, trainer.steps())) {}
+                  checkpoint_options(options, compressor, data, trainer.steps())) {
+  if (!options.checkpoint_best) return;
+  best_.emplace(communicator, trainer, strategy,
+                in_best_folder(checkpoint_options(options, compressor, data, trainer.steps())));
+}
 
 Result<std::string> RunCheckpoints::start() {
   GW_ASSIGN(TakenFolder folder, take_folder(options_, communicator_));
   lock_ = std::move(folder.lock);
+  if (best_) GW_TRY(start_best());
   if (options_.resume) {
     GW_ASSIGN(const std::optional<ResumedFrom> from, checkpoint_.resume());
     if (from) notices_ = from->notices;
@@ -198,7 +237,49 @@ Result<std::string> RunCheckpoints::start() {
   return what + folder.open;
 }
 
+// Rank 0 looks, all ranks know.
+Status RunCheckpoints::start_best() {
+  Status looked;
+  std::string found;
+  const CheckpointStore store(options_.checkpoint + kBestFolder);
+  if (communicator_.rank() == 0) {
+    const auto best = find_best(store);
+    looked = best.error();
+    if (best.has_value() && best.value()) {
+      found = std::to_string(best.value()->step) + " " + shortest(best.value()->test_loss);
+    }
+  }
+  GW_ASSIGN(const std::vector<std::string> all,
+            share_outcome(communicator_, looked, found, options_.deadline));
+  if (all[0].empty()) return {};
+  const std::size_t blank = all[0].find(' ');
+  const std::int64_t step = to_int(all[0].substr(0, blank)).value_or(0);
+  if (!options_.resume) return anew(options_, step).error();
+  kept_ = {step, to_double(all[0].substr(blank + 1)).value_or(0), store.path_of(step)};
+  return {};
+}
+
+// Where ranks step alone for a while what was judged is no checkpoint. A step that is made anew,
+// from an earlier checkpoint, is there already.
+Status RunCheckpoints::keep_best(const StepReport& step) {
+  const std::int64_t done = step.step + 1;
+  if (!best_ || !step.test_loss || !step.averaged || !strategy_.replicas_equal()) return {};
+  if (kept_ && (*step.test_loss >= kept_->test_loss || done == kept_->step)) return {};
+  best_->carry(kTestLoss, shortest(*step.test_loss));
+  GW_TRY(best_->save(step.lr, step.loss_scale.value_or(1)));
+  GW_TRY(best_->keep_only(done));
+  const CheckpointStore store(options_.checkpoint + kBestFolder);
+  kept_ = {done, *step.test_loss, store.path_of(done)};
+  if (communicator_.rank() != 0) return {};
+  GW_ASSIGN(const Log log, make_log(options_.log_level, 0));
+  log(LogLevel::kInfo,
+      format("after step %lld the test loss is the lowest so far, %.4f: kept in %s",
+             static_cast<long long>(done), *step.test_loss, kept_->path.c_str()));
+  return {};
+}
+
 Status RunCheckpoints::after_step(const StepReport& step) {
+  GW_TRY(keep_best(step));
   const std::int64_t done = step.step + 1;
   const bool last = interruption_ != nullptr && interruption_->agreed() != 0;
   due_ = due_ || last || done == trainer_.steps() ||

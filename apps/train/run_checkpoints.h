@@ -11,6 +11,7 @@
 #include "adapters/trainer/modes/mode_checkpoint.h"
 #include "adapters/trainer/training_checkpoint.h"
 #include "apps/folder_lock.h"
+#include "apps/train/metrics.h"
 #include "apps/train/train_options.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
@@ -39,17 +40,29 @@ class RunCheckpoints {
   // they have met again.
   Status after_step(const StepReport& step);
   // Whether after_step() failed because the model is not finite, which is not saved.
-  bool diverged() const { return checkpoint_.diverged(); }
+  bool diverged() const { return checkpoint_.diverged() || (best_ && best_->diverged()); }
+  // With --checkpoint-best, of the lowest test loss so far, also before the run was resumed: after
+  // how many steps, and what it was; none before the first evaluation.
+  using Best = RunFacts::Best;
+  const std::optional<Best>& best() const { return kept_; }
   // After a run that came to its end.
   Status settle() { return checkpoint_.settle(); }
 
  private:
+  // The best one of before, where the run goes on; a folder that has some where it does not is
+  // refused.
+  Status start_best();
+  // Saves the step if its test loss is the lowest so far.
+  Status keep_best(const StepReport& step);
+
   const TrainOptions& options_;
   Trainer& trainer_;
   DistributedStrategy& strategy_;
   Communicator& communicator_;
   std::optional<FolderLock> lock_;  // on rank 0
   TrainingCheckpoint checkpoint_;
+  std::optional<TrainingCheckpoint> best_;  // in a folder of its own
+  std::optional<Best> kept_;
   Interruption* interruption_ = nullptr;
   std::vector<std::string> notices_;
   bool due_ = false;

@@ -235,6 +235,9 @@ void add_checkpoint_flags(Flags& flags, TrainOptions& o) {
                 "steps between checkpoints; 0: one at the end only");
   flags.integer("checkpoint-keep", o.checkpoint_keep, kFromOne,
                 "number of most recent checkpoints to keep");
+  flags.toggle("checkpoint-best", o.checkpoint_best,
+               "the checkpoint with the lowest test loss of all evaluations (--eval-every) kept in "
+               "best/ too");
   flags.toggle(
       "resume", o.resume,
       "continuation from the most recent complete checkpoint; without one, from the start");

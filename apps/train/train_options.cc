@@ -204,6 +204,9 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
       (options.resume || flags.given("checkpoint-every") || flags.given("checkpoint-keep"))) {
     return refuse("--resume, --checkpoint-every and --checkpoint-keep require --checkpoint DIR");
   }
+  if (options.checkpoint_best && (options.checkpoint.empty() || options.mode.name != "sync")) {
+    return refuse("--checkpoint-best requires --checkpoint DIR and --mode sync");
+  }
   if (options.trace.empty() && flags.given("trace-steps")) {
     return refuse("--trace-steps requires --trace FILE");
   }

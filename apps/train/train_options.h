@@ -91,6 +91,7 @@ struct TrainOptions {
   std::string checkpoint;             // folder; "": none are saved
   std::int64_t checkpoint_every = 0;  // steps; 0: at the end only
   std::int64_t checkpoint_keep = 2;   // that stay
+  bool checkpoint_best = false;       // that of the lowest test loss is kept beside
   bool resume = false;
 
   std::string load_params;

@@ -135,5 +135,76 @@ class LanguageModel(unittest.TestCase):
         self.assertAlmostEqual(totals["perplexity"], perplexity(tokens, parameters), delta=1e-4)
 
 
+class Generate(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.scratch.name)
+        cls.text = text_of(300, 1)
+        (cls.folder / "train.txt").write_text(cls.text)
+        for name, more in (("letters", ()), ("words", ("--tokens", "words")), ("stages", ("--parallel", "dp=2,pp=2", "--accumulate", "2")),
+                           ("shards", ("--parallel", "dp=2,zero=2", "--precision", "bf16"))):
+            run("train", "--model", "gpt", "--data", "text", "--text-file", "train.txt", "--context", CONTEXT, "--width", WIDTH,
+                "--layers", LAYERS, "--heads", HEADS, "--batch", 16, "--steps", 30, "--optimizer", "adamw", "--lr", "0.01",
+                "--checkpoint", name, "--save-params", name + ".safetensors", *more, folder=cls.folder)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.scratch.cleanup()
+
+    def generated(self, *words, launcher=()):
+        done = run(*launcher, *((GRADWIRE,) if launcher else ()), "generate", *words, folder=self.folder)
+        return "\n".join(line.split(" | ", 1)[-1] for line in done.stdout.decode().split("\n")) if launcher else done.stdout.decode()
+
+    def test_the_same_text_for_any_number_of_stages(self):
+        for name in ("letters", "words", "stages", "shards"):
+            words = (name, "--prompt", "the king", "--tokens", 60, "--temperature", 0.7, "--top-k", 5, "--seed", 11)
+            text = self.generated(*words)
+            self.assertTrue(text.startswith("the king"), text)
+            self.assertNotEqual(text, self.generated(*words[:-1], 12))
+            for stages in (2, 4):
+                with self.subTest(f"{name}, {stages}"):
+                    self.assertEqual(self.generated(*words, "--parallel", f"pp={stages}"), text)
+            with self.subTest(f"{name}, processes"):
+                self.assertEqual(self.generated(*words, launcher=("run", "-n", 2, "--")), text)
+
+    def test_greedy_text_is_what_numpy_finds_the_most_likely(self):
+        """Beyond the context, too: a window slides over the text."""
+        characters = sorted(set(self.text))
+        parameters = read_safetensors(self.folder / "letters.safetensors")
+        tokens = [characters.index(c) for c in "a queen"]
+        for _ in range(3 * CONTEXT):
+            tokens.append(int(log_probabilities(tokens[-CONTEXT:], parameters)[-1].argmax()))
+        text = self.generated("letters", "--prompt", "a queen", "--tokens", 3 * CONTEXT, "--temperature", 0)
+        self.assertEqual(text, "".join(characters[t] for t in tokens) + "\n")
+
+    def test_the_best_checkpoint_stays(self):
+        """A rate that is far too high from the middle on spoils what was learnt."""
+        words = ("train", "--model", "gpt", "--data", "text", "--text-file", "train.txt", "--context", CONTEXT, "--width", WIDTH,
+                 "--batch", 16, "--lr", "0.1", "--lr-schedule", "step:0.5:30", "--eval", "4", "--eval-every", 2, "--checkpoint", "spoilt",
+                 "--checkpoint-best", "--checkpoint-keep", 1, "--checkpoint-every", 2, "--metrics", "spoilt.jsonl")
+        run(*words, "--steps", 12, folder=self.folder)
+        lines = [json.loads(line) for line in (self.folder / "spoilt.jsonl").read_text().splitlines()]
+        losses = {line["step"] + 1: line["test_loss"] for line in lines[:-1] if "test_loss" in line}
+        best = min(losses, key=losses.get)
+        self.assertLess(best, 10)
+        self.assertEqual((lines[-1]["best_step"], lines[-1]["best_test_loss"]), (best, losses[best]))
+        self.assertEqual(os.listdir(self.folder / "spoilt/best"), [f"step-{best:010}"])
+        self.assertFalse((self.folder / f"spoilt/step-{best:010}").exists())
+        again = [str(word).replace("step:0.5:30", "constant") for word in words]
+        run(*again, "--steps", 14, "--resume", folder=self.folder)
+        self.assertEqual(json.loads((self.folder / "spoilt.jsonl").read_text().splitlines()[-1])["best_step"], best)
+        self.assertEqual(os.listdir(self.folder / "spoilt/best"), [f"step-{best:010}"])
+
+    def test_what_is_no_language_model_is_refused(self):
+        run("train", "--steps", 1, "--checkpoint", "digits", folder=self.folder)
+        done = run("generate", "digits", folder=self.folder, code=1)
+        self.assertRegex(done.stderr.decode(), "model 'mlp'.*gpt")
+        done = run("generate", "nowhere", folder=self.folder, code=1)
+        self.assertIn("no complete checkpoint in nowhere", done.stderr.decode())
+        done = run("generate", "letters", "--prompt", "#", folder=self.folder, code=1)
+        self.assertIn("'#'", done.stderr.decode())
+
+
 if __name__ == "__main__":
     unittest.main()

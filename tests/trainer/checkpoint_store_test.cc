@@ -253,6 +253,12 @@ TEST_F(Checkpoint, TheLastOnesAreKept) {
   EXPECT_THAT(left, ElementsAre("step-0000000040"));
 }
 
+TEST_F(Checkpoint, OneOfThemIsKept) {
+  for (const std::int64_t step : {10, 20, 30}) write(step);
+  ASSERT_TRUE(store_.keep_only(20).ok());
+  EXPECT_THAT(complete(), ElementsAre(20));
+}
+
 TEST_F(Checkpoint, NothingIsOverwritten) {
   write(10);
   const auto again = store_.begin(10, 3);

@@ -116,17 +116,27 @@ Status CheckpointStore::commit(const std::string& part, std::int64_t step) const
 
 void CheckpointStore::discard(const std::string& part) const { (void)remove_tree(part); }
 
+// Renamed first: no half of a checkpoint ever has a checkpoint's name.
+Status CheckpointStore::remove(std::int64_t step) const {
+  const std::string old = folder_ + "/." + name_of(step) + ".old";
+  GW_TRY(remove_tree(old));
+  if (std::rename(path_of(step).c_str(), old.c_str()) != 0) {
+    return disk_error("remove", path_of(step), errno);
+  }
+  return remove_tree(old);
+}
+
 Status CheckpointStore::prune(int keep) const {
   GW_ASSIGN(const std::vector<std::int64_t> steps, complete());
   const std::size_t most = static_cast<std::size_t>(std::max(keep, 1));
-  for (std::size_t i = 0; i + most < steps.size(); ++i) {
-    // Renamed first: no half of a checkpoint ever has a checkpoint's name.
-    const std::string old = folder_ + "/." + name_of(steps[i]) + ".old";
-    GW_TRY(remove_tree(old));
-    if (std::rename(path_of(steps[i]).c_str(), old.c_str()) != 0) {
-      return disk_error("remove", path_of(steps[i]), errno);
-    }
-    GW_TRY(remove_tree(old));
+  for (std::size_t i = 0; i + most < steps.size(); ++i) GW_TRY(remove(steps[i]));
+  return {};
+}
+
+Status CheckpointStore::keep_only(std::int64_t step) const {
+  GW_ASSIGN(const std::vector<std::int64_t> steps, complete());
+  for (const std::int64_t one : steps) {
+    if (one != step) GW_TRY(remove(one));
   }
   return {};
 }

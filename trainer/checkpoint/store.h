@@ -39,8 +39,12 @@ class CheckpointStore {
   void discard(const std::string& part) const;
   // Removes all complete ones but the last `keep` (1 or more).
   Status prune(int keep) const;
+  // Removes all complete ones but that of `step`.
+  Status keep_only(std::int64_t step) const;
 
  private:
+  Status remove(std::int64_t step) const;
+
   std::string folder_;
 };
 

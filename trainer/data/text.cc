@@ -80,16 +80,7 @@ Result<Tokens> word_tokens(const Texts& texts, const TextOptions& options) {
   } else {
     GW_ASSIGN(tokens.vocabulary, read_vocabulary(options.vocabulary_file));
   }
-  std::unordered_map<std::string_view, std::uint32_t> number;
-  for (const std::string& word : tokens.vocabulary) {
-    number.emplace(word, static_cast<std::uint32_t>(number.size()));
-  }
-  const std::uint32_t unknown = number.at(kUnknownWord);
-  tokens.numbers.reserve(words.size());
-  for (const std::string_view word : words) {
-    const auto found = number.find(word);
-    tokens.numbers.push_back(found == number.end() ? unknown : found->second);
-  }
+  tokens.numbers = word_numbers(words, tokens.vocabulary);
   return tokens;
 }
 
@@ -134,6 +125,22 @@ std::vector<std::string_view> words_of(std::string_view text) {
     ++at;
   }
   return words;
+}
+
+std::vector<std::uint32_t> word_numbers(const std::vector<std::string_view>& words,
+                                        const std::vector<std::string>& vocabulary) {
+  std::unordered_map<std::string_view, std::uint32_t> number;
+  for (const std::string& word : vocabulary) {
+    number.emplace(word, static_cast<std::uint32_t>(number.size()));
+  }
+  const std::uint32_t unknown = number.at(kUnknownWord);
+  std::vector<std::uint32_t> numbers;
+  numbers.reserve(words.size());
+  for (const std::string_view word : words) {
+    const auto found = number.find(word);
+    numbers.push_back(found == number.end() ? unknown : found->second);
+  }
+  return numbers;
 }
 
 std::vector<std::string> frequent_words(const std::vector<std::string_view>& words,

@@ -35,6 +35,10 @@ inline constexpr std::string_view kLineEnd = "<eos>";
 // The words of `text`, in order.
 std::vector<std::string_view> words_of(std::string_view text);
 
+// Their numbers in a vocabulary that has "<unk>", which stands for those that it lacks.
+std::vector<std::uint32_t> word_numbers(const std::vector<std::string_view>& words,
+                                        const std::vector<std::string>& vocabulary);
+
 // "<unk>", then the words by falling frequency, equally frequent ones in ascending order of bytes;
 // at most `size` in all.
 std::vector<std::string> frequent_words(const std::vector<std::string_view>& words,
