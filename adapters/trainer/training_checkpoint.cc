@@ -62,23 +62,25 @@ TensorPart trainer_part(const ParameterTable& table, const NamedTensor& own) {
           ConstTensorView(own.tensor)};
 }
 
-// Names that no tensor's name holds a line's end within.
-std::string as_lines(const std::set<std::string>& names) {
+// A line for each, behind a letter; no name has a line's end in it.
+std::string as_lines(char letter, const std::set<std::string>& names) {
   std::string text;
-  for (const std::string& name : names) text += name + "\n";
+  for (const std::string& name : names) text += letter + name + "\n";
   return text;
 }
-std::set<std::string> names_in(const std::vector<std::string>& texts) {
+std::set<std::string> names_in(const std::vector<std::string>& texts, char letter) {
   std::set<std::string> names;
   for (const std::string& text : texts) {
     std::size_t begin = 0;
     for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string::npos;
          begin = end + 1) {
-      names.insert(text.substr(begin, end - begin));
+      if (text[begin] == letter) names.insert(text.substr(begin + 1, end - begin - 1));
     }
   }
   return names;
 }
+constexpr char kUsed = 'u';
+constexpr char kBegun = 'b';
 
 // Nothing that was saved of the model and its training is left behind silently: what no rank uses.
 Status check_nothing_left(const CheckpointReader& reader, const std::set<std::string>& used,
@@ -243,7 +245,7 @@ Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
   return write_from_host(one.bytes(), own.tensor);
 }
 
-Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<std::string>& used) {
+Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, Taken& taken) {
   const auto& tensors = reader.manifest().tensors;
   const int old_ranks = reader.manifest().position.mesh.dp;
   // Between nodes others' state matters even to a job of as many ranks: its nodes may be others.
@@ -254,19 +256,19 @@ Status TrainingCheckpoint::restore_strategy(CheckpointReader& reader, std::set<s
   const std::vector<NamedTensor> own = strategy_.state();
   const ParameterTable table = trainer_.memory().table;
   std::vector<LoadedState> states;
-  std::vector<std::string> begun;
   std::vector<std::vector<NamedTensor>> by_old_rank(static_cast<std::size_t>(old_ranks));
   for (int rank = 0; rank < old_ranks; ++rank) {
     if (own_alone && rank != place().dp) continue;
-    GW_ASSIGN(LoadedState state, load_old_state(reader, own, table, rank, used));
-    begun.insert(begun.end(), state.begun.begin(), state.begun.end());
+    GW_ASSIGN(LoadedState state, load_old_state(reader, own, table, rank, taken.used));
+    taken.begun.insert(state.begun.begin(), state.begun.end());
     by_old_rank[static_cast<std::size_t>(rank)] = state.tensors;
     // As many ranks as there were take from others only what all have alike.
     if (own_alone) std::fill(by_old_rank.begin(), by_old_rank.end(), state.tensors);
     states.push_back(std::move(state));
   }
-  std::ranges::copy(factors_of_new_ranges(own, by_old_rank), std::back_inserter(begun));
-  notices_ = restart_notices(restarted_among(begun));
+  for (std::string& name : factors_of_new_ranges(own, by_old_rank)) {
+    taken.begun.insert(std::move(name));
+  }
   return strategy_.load_state(by_old_rank);
 }
 
@@ -310,12 +312,11 @@ Status read_rounded(CheckpointReader& reader, const std::string& name, const Ten
 
 }  // namespace
 
-// `used` gets the names of the model's and its training's tensors that are this rank's.
-Status TrainingCheckpoint::restore(CheckpointReader& reader, std::set<std::string>& used) {
+Status TrainingCheckpoint::restore(CheckpointReader& reader, Taken& taken) {
   GW_TRY(check_same_settings(reader.manifest(), options_).with_context(reader.path()));
   const auto read = [&](std::string_view prefix, const NamedTensor& own) {
     const std::string name = std::string(prefix) + own.name;
-    used.insert(name);
+    taken.used.insert(name);
     return own.tensor.elems() == 0 ? Status() : read_rounded(reader, name, own.tensor);
   };
   // Owners of shards hold what their optimizers step beside what passes see of it; who steps the
@@ -324,11 +325,11 @@ Status TrainingCheckpoint::restore(CheckpointReader& reader, std::set<std::strin
   for (const NamedTensor& own : trainer_.parameters()) {
     const bool master = reader.manifest().tensors.contains(std::string(kMasterNames) + own.name);
     GW_TRY(read(master && !sharded ? kMasterNames : kParameterNames, own));
-    used.insert(std::string(kParameterNames) + own.name);
+    taken.used.insert(std::string(kParameterNames) + own.name);
   }
   for (const NamedTensor& own : trainer_.buffers()) GW_TRY(read(kBuffers, own));
-  GW_TRY(restore_trainer(reader, used));
-  GW_TRY(restore_strategy(reader, used).with_context(reader.path()));
+  GW_TRY(restore_trainer(reader, taken.used));
+  GW_TRY(restore_strategy(reader, taken).with_context(reader.path()));
   GW_TRY(trainer_.adopt_state().with_context(reader.path()));
   const std::int64_t step = reader.manifest().position.step;
   if (trainer_.steps_done() != step) {
@@ -351,16 +352,19 @@ Result<std::optional<ResumedFrom>> TrainingCheckpoint::resume() {
   GW_ASSIGN(std::optional<CheckpointReader> last, checkpoints_.open_last());
   if (!last) return std::optional<ResumedFrom>();
   last->describe_as(with_present_names(last->manifest()));
-  std::set<std::string> used;
-  const Status restored = restore(*last, used);
-  // Replicas use the same ones.
+  Taken taken;
+  const Status restored = restore(*last, taken);
+  // Replicas take the same.
+  const std::string told =
+      place().dp > 0 ? "" : as_lines(kUsed, taken.used) + as_lines(kBegun, taken.begun);
   GW_ASSIGN(const std::vector<std::string> all,
-            share_outcome(communicator_, restored, place().dp == 0 ? as_lines(used) : "",
-                          options_.files.seconds));
-  GW_TRY(check_nothing_left(*last, names_in(all), options_.leaves_momentum));
+            share_outcome(communicator_, restored, told, options_.files.seconds));
+  GW_TRY(check_nothing_left(*last, names_in(all, kUsed), options_.leaves_momentum));
   strategy_.continue_from(trainer_.steps_done());
   ResumedFrom from = resumed_from(last->path(), last->manifest(), options_.notes);
-  from.notices = notices_;
+  const std::set<std::string> begun = names_in(all, kBegun);
+  from.notices =
+      restart_notices(restarted_among(std::vector<std::string>(begun.begin(), begun.end())));
   return std::optional<ResumedFrom>(std::move(from));
 }
 

@@ -104,10 +104,15 @@ class TrainingCheckpoint {
  private:
   Result<std::vector<TensorPart>> parts();
   std::vector<TensorPart> trainer_parts(const EntryOwner& owner);
-  Status restore(CheckpointReader& reader, std::set<std::string>& used);
+  // What ranks tell each other of what they have read.
+  struct Taken {
+    std::set<std::string> used;   // tensors of the checkpoint
+    std::set<std::string> begun;  // entries of the state that start anew
+  };
+  Status restore(CheckpointReader& reader, Taken& taken);
   Status restore_worker(CheckpointReader& reader, int micro, const NamedTensor& own) const;
   Status restore_trainer(CheckpointReader& reader, std::set<std::string>& used);
-  Status restore_strategy(CheckpointReader& reader, std::set<std::string>& used);
+  Status restore_strategy(CheckpointReader& reader, Taken& taken);
   // This run's mesh, and this rank's place on it.
   const MeshSizes& mesh() const { return strategy_.groups().sizes(); }
   MeshCoordinates place() const { return strategy_.groups().coordinates(); }
@@ -119,7 +124,6 @@ class TrainingCheckpoint {
   DistributedStrategy& strategy_;
   TrainingCheckpointOptions options_;
   Checkpoints checkpoints_;
-  std::vector<std::string> notices_;  // of resume()
 };
 
 }  // namespace gradwire

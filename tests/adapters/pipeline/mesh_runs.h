@@ -58,7 +58,7 @@ inline Status run_mesh_rank(const MeshTraining& mesh, const Plan& plan, Communic
   const std::lock_guard lock(mutex);
   EXPECT_TRUE(ended.losses.empty() || ended.losses == heard.losses);
   ended.losses = heard.losses;
-  ended.notices = heard.notices;
+  if (world.rank() == 0) ended.notices = heard.notices;
   for (const auto& tensors : {trainer.parameters(), trainer.buffers()}) {
     for (const NamedTensor& named : tensors) {
       // Replicas are equal.

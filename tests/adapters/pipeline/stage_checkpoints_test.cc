@@ -218,6 +218,51 @@ TEST(StageCheckpoints, OneOfTheRanksThatHoldATensorWritesIt) {
   EXPECT_FALSE(EntryOwner(nullptr, {.pp = 0, .dp = 0, .tp = 1}).writes_rest());
 }
 
+// The checkpoint in `from` with a tensor in two halves, as ranks that shared it would have it.
+Status halve(const std::string& from, const std::string& tensor, const std::string& to) {
+  GW_ASSIGN(CheckpointReader reader, CheckpointReader::open(CheckpointStore(from).path_of(10)));
+  std::vector<Buffer> memory;
+  std::vector<TensorPart> parts;
+  for (const auto& [name, saved] : reader.manifest().tensors) {
+    const auto elems = static_cast<std::size_t>(saved.shape.elems());
+    GW_ASSIGN(memory.emplace_back(), Buffer::allocate(elems * size_of(saved.dtype)));
+    const TensorView values = memory.back().tensor(saved.shape, saved.dtype);
+    GW_TRY(reader.read(name, values));
+    const TensorBox whole = TensorBox::of(saved.shape);
+    if (name != tensor) {
+      parts.push_back({name, whole, 0, ConstTensorView(values)});
+      continue;
+    }
+    const std::int64_t rows = saved.shape.dim[0];
+    const std::int64_t row = saved.shape.elems() / rows;
+    for (const Range& half : {Range{0, rows / 2}, Range{rows / 2, rows}}) {
+      parts.push_back({name, whole.cut(0, half), 0,
+                       ConstTensorView(values).slice(half.begin * row, half.size() * row)});
+    }
+  }
+  const auto ended = on_ranks(1, [&](std::unique_ptr<Communicator>& alone) {
+    Checkpoints checkpoints(*alone, {.folder = to, .written_by = "test"});
+    return checkpoints.save(reader.manifest().position, reader.manifest().settings, parts);
+  });
+  return ended.front();
+}
+
+// State of a tensor that was in other boxes: all ranks say so, whichever has the tensor now.
+TEST(StageCheckpoints, WhatStartsAnewOnAnyStageIsSaid) {
+  const TemporaryFolder first;
+  ASSERT_TRUE(all_ok(run_mesh(on(1, 1, kPowersgd), {.save_to = first.path()})));
+  const TemporaryFolder second;
+  const Status halved = halve(first.path(), "parameters/fc4.weight", second.path());
+  ASSERT_TRUE(halved.ok()) << halved.message();
+  for (const int stages : {1, 2, 4}) {
+    const MeshEnded resumed = run_mesh(on(1, stages, kPowersgd), {.resume_from = second.path()});
+    ASSERT_TRUE(all_ok(resumed));
+    EXPECT_THAT(resumed.notices,
+                ::testing::ElementsAre(::testing::HasSubstr("factors of 1 tensor(s) start anew")))
+        << stages;
+  }
+}
+
 // What no rank of the job uses is refused, as on one.
 TEST(StageCheckpoints, WhatNoRankUsesIsRefused) {
   for (const char* surplus : {"parameters/other.weight", "optimizer/fc1.weight.other"}) {
