@@ -229,7 +229,9 @@ TEST(SimPipeline, MemoryIsThatOfContextsAndMessages) {
   EXPECT_EQ(found.at("gpipe")["memory_bytes_max"], 800);
   EXPECT_EQ(found.at("1f1b")["memory_bytes_max"], 400);
   EXPECT_EQ(found.at("zb-h1")["memory_bytes_max"], 400);
-  EXPECT_EQ(found.at("interleaved")["memory_bytes_max"], 11 * 50);
+  // 11 chunks at a time, of two stages that have their most, 8 and 4, at different times.
+  EXPECT_EQ(found.at("interleaved")["contexts_max"], 11);
+  EXPECT_EQ(found.at("interleaved")["memory_bytes_max"], (8 + 4) * 50);
   const auto more = pipelines({"pipeline", "--schedules", "gpipe", "--ranks", "2",
                                "--micro-batches", "2", "--message-bytes", "10", "--json", "-"});
   // Both activations of the second rank are read before the first gradient leaves it.

@@ -44,23 +44,28 @@ bool runs_beside(const PipelineOp& op, const PipelineCosts& costs) {
   return costs.overlap && op.kind == PipelineOpKind::kReduceGradients;
 }
 
-// What a rank holds, and the most of it so far.
+// What a rank has to have, so far.
 class MemoryMeter {
  public:
-  void contexts(std::int64_t bytes) { add(now_.contexts, most_.contexts, bytes); }
+  // A stage's contexts have so many bytes more than ever before.
+  void more_contexts(std::int64_t bytes) { most_.contexts += bytes; }
   void sends(std::int64_t bytes) { add(now_.sends, most_.sends, bytes); }
   void receives(std::int64_t bytes) { add(now_.receives, most_.receives, bytes); }
-  const PipelineMemory& most() const { return most_; }
+  PipelineMemory most() const {
+    PipelineMemory all = most_;
+    all.total = all.contexts + most_messages_;
+    return all;
+  }
 
  private:
   void add(std::int64_t& now, std::int64_t& most, std::int64_t bytes) {
     now += bytes;
-    now_.total += bytes;
     most = std::max(most, now);
-    most_.total = std::max(most_.total, now_.total);
+    most_messages_ = std::max(most_messages_, now_.sends + now_.receives);
   }
   PipelineMemory now_;
   PipelineMemory most_;
+  std::int64_t most_messages_ = 0;
 };
 
 // One run. What happens at a time comes before what starts at it.
@@ -75,6 +80,7 @@ class VirtualRun {
                static_cast<std::size_t>(schedule.micro_batches)),
         reducing_(static_cast<std::size_t>(schedule.pipes()) *
                   static_cast<std::size_t>(schedule.stages())),
+        kept_(reducing_.size()),
         ranks_(schedule.ranks.size()) {
     result_.busy.resize(ranks_.size());
     result_.reductions.resize(ranks_.size());
@@ -124,6 +130,11 @@ class VirtualRun {
     bool issued = false;
     bool posted = false;
     bool arrived = false;
+  };
+  // In contexts of a stage, in bytes.
+  struct Kept {
+    std::int64_t now = 0;
+    std::int64_t most = 0;
   };
   struct Rank {
     std::size_t next = 0;
@@ -211,13 +222,21 @@ class VirtualRun {
     rank_at(rank).running = true;
     span_of_head(rank) = {now_, now_ + ticks};
     result_.busy[static_cast<std::size_t>(rank)] += ticks;
-    MemoryMeter& memory = rank_at(rank).memory;
     const PipelineStageCost& stage = stage_cost(op);
     if (op.kind == Kind::kForward) {
-      memory.contexts(cell(op).recomputes ? stage.input_bytes : stage.context_bytes);
+      keep(op, cell(op).recomputes ? stage.input_bytes : stage.context_bytes);
     }
-    if (op.kind == Kind::kRecompute) memory.contexts(stage.context_bytes - stage.input_bytes);
+    if (op.kind == Kind::kRecompute) keep(op, stage.context_bytes - stage.input_bytes);
     at(now_ + ticks, Event::What::kOpEnd, static_cast<std::size_t>(rank));
+  }
+
+  // The operation's stage has so many bytes more in contexts, in memory that stays the stage's.
+  void keep(const PipelineOp& op, std::int64_t bytes) {
+    Kept& kept = kept_[stage_number(op)];
+    kept.now += bytes;
+    if (kept.now <= kept.most) return;
+    rank_at(schedule_.holder(op)).memory.more_contexts(kept.now - kept.most);
+    kept.most = kept.now;
   }
 
   // RT and RR: all their ranks at once, for the longest of their times.
@@ -271,9 +290,9 @@ class VirtualRun {
   // What is not needed behind a computation.
   void release(MemoryMeter& memory, const PipelineOp& op) {
     const PipelineStageCost& stage = stage_cost(op);
-    if (op.kind == Kind::kBackwardInput) memory.contexts(stage.weight_bytes - stage.context_bytes);
-    if (op.kind == Kind::kBackwardWeight) memory.contexts(-stage.weight_bytes);
-    if (op.kind == Kind::kBackward) memory.contexts(-stage.context_bytes);
+    if (op.kind == Kind::kBackwardInput) keep(op, stage.weight_bytes - stage.context_bytes);
+    if (op.kind == Kind::kBackwardWeight) keep(op, -stage.weight_bytes);
+    if (op.kind == Kind::kBackward) keep(op, -stage.context_bytes);
     if (op.kind == Kind::kForward && cell(op).activation_here) {
       memory.receives(-costs_.stages[op.stage - std::size_t{1}].output_bytes);
     }
@@ -478,6 +497,7 @@ class VirtualRun {
   std::int64_t now_ = 0;
   std::vector<Cell> cells_;
   std::vector<int> reducing_;  // by pipe and stage: RGs under way
+  std::vector<Kept> kept_;     // by pipe and stage
   std::vector<Rank> ranks_;
   std::vector<Message> messages_;
   std::vector<std::size_t> started_;

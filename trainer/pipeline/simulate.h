@@ -86,12 +86,15 @@ struct PipelineMessage {
   PipelineSpan span = {};  // from its start until it has arrived
 };
 
-// The most bytes of a rank at a time.
+// Bytes that a rank has to have.
 struct PipelineMemory {
+  // As a run holds them: each stage of the rank has room for the most of its contexts at a time,
+  // and keeps it while another stage has its most.
   std::int64_t contexts = 0;
+  // The most at a time:
   std::int64_t sends = 0;     // from the send's issue until it has arrived
   std::int64_t receives = 0;  // from the post (without one: the message's start) until it is read
-  std::int64_t total = 0;     // of the sum, at one time
+  std::int64_t total = 0;     // contexts, and the most of sends and receives together
 };
 
 struct PipelineSimulation {

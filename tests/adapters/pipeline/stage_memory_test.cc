@@ -137,8 +137,6 @@ Result<Held> train(const PipelineRun& run, Communicator& world) {
 
 // To the byte, on every rank and in every class.
 void expect_held(const PipelineRun& run, const std::string& where) {
-  const bool chunks =
-      run.spec.kind == PipelineKind::kInterleaved || run.spec.kind == PipelineKind::kBreadthFirst;
   const auto statuses = on_ranks(run.ranks, [&](std::unique_ptr<Communicator>& world) -> Status {
     GW_ASSIGN(const Held held, train(run, *world));
     const std::string rank = where + ", rank " + std::to_string(world->rank());
@@ -146,13 +144,7 @@ void expect_held(const PipelineRun& run, const std::string& where) {
       EXPECT_EQ(held.counted.peak[i], held.planned[i])
           << rank << ": " << to_string(static_cast<MemoryClass>(i));
     }
-    const std::int64_t activations = held.counted.peak_of(MemoryClass::kActivations);
-    if (chunks) {
-      // Every stage has its own contexts, and a rank's stages have their most at different times.
-      EXPECT_GE(activations, held.simulated_contexts) << rank;
-    } else {
-      EXPECT_EQ(activations, held.simulated_contexts) << rank;
-    }
+    EXPECT_EQ(held.counted.peak_of(MemoryClass::kActivations), held.simulated_contexts) << rank;
     return {};
   });
   for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << where << status.message();

@@ -299,7 +299,13 @@ TEST(PipelineSimulation, MemoryIsThatOfContextsAndMessages) {
   EXPECT_THAT(contexts(gpipe_schedule(3, 5)), ::testing::ElementsAre(500, 500, 500));
   EXPECT_THAT(contexts(one_f_one_b_schedule(4, 6)), ::testing::ElementsAre(400, 300, 200, 100));
   EXPECT_THAT(contexts(zero_bubble_h1_schedule(3, 6)), ::testing::ElementsAre(300, 300, 300));
-  EXPECT_THAT(contexts(interleaved_schedule(4, 8, 2)), ::testing::ElementsAre(1100, 900, 700, 500));
+  // Each stage keeps room for its most, which the two of a rank have at different times. Rank 0 has
+  // 11 open when its first backward begins, 7 of them of the first stage; at the next one all 8 of
+  // the first, and 4 is the most of the second. The others likewise: 8 + 4, 7 + 3, 5 + 1.
+  EXPECT_THAT(contexts(interleaved_schedule(4, 8, 2)),
+              ::testing::ElementsAre(1200, 1200, 1000, 600));
+  // All forwards of a stage before its first backward, so both have their most at once.
+  EXPECT_THAT(contexts(breadth_first_schedule(2, 4, 2)), ::testing::ElementsAre(800, 800));
   // With recompute a forward keeps its input, and one micro-batch at a time all of its context.
   const auto recomputed = parse_pipeline("0F0,0F1,0F2,0R0,0B0,0R1,0B1,0R2,0B2\n").value();
   EXPECT_THAT(contexts(recomputed), ::testing::ElementsAre(3 * 10 + 90));
