@@ -51,16 +51,19 @@ double squares_of(const ConstTensorView& view) {
   return sum;
 }
 
-// Of this rank; NaN where nothing is kept.
-double residual_squares(Aggregator& aggregator) {
-  double sum = 0;
-  bool kept = false;
+// What error feedback keeps on this rank.
+struct Residual {
+  double tensors = 0;
+  double squares = 0;
+};
+Residual residual_of(Aggregator& aggregator) {
+  Residual all;
   for (const NamedTensor& entry : aggregator.state()) {
     if (!is_residual(entry.name)) continue;
-    kept = true;
-    sum += squares_of(entry.tensor);
+    ++all.tensors;
+    all.squares += squares_of(entry.tensor);
   }
-  return kept ? sum : std::numeric_limits<double>::quiet_NaN();
+  return all;
 }
 
 }  // namespace
@@ -216,12 +219,18 @@ Status MeasuredGradients::measure(const Stream& stream) {
                            {.algorithm = "ring", .deadline = std::nullopt, .stream = {}}));
   GW_TRY(work.wait());
   GW_ASSIGN(const double difference, squared_difference());
-  const double norm = squares(std::span<const float>(floats_of(exact_)));
-  std::array<double, 1> residual{residual_squares(*strategy_.gradient_averages())};
-  GW_TRY(strategy_.consensus().mean(residual, Scope::kData));
+  const Residual residual = residual_of(*strategy_.gradient_averages());
+  std::array<double, 2> kept{residual.squares, residual.tensors};
+  GW_TRY(strategy_.consensus().mean(kept, Scope::kData));
+  // Other ranks have the rest of the model, where it is in parts.
+  std::array<double, 4> sums{difference, squares(std::span<const float>(floats_of(exact_))),
+                             kept[0], kept[1]};
+  if (strategy_.consensus().ranks(Scope::kModel) > 1) {
+    GW_TRY(strategy_.consensus().sum(sums, Scope::kModel));
+  }
   errors_ = GradientErrors{
-      .nmse = difference / norm, .exact_norm = std::sqrt(norm), .residual_norm = std::nullopt};
-  if (std::isfinite(residual[0])) errors_->residual_norm = std::sqrt(residual[0]);
+      .nmse = sums[0] / sums[1], .exact_norm = std::sqrt(sums[1]), .residual_norm = std::nullopt};
+  if (sums[3] > 0 && std::isfinite(sums[2])) errors_->residual_norm = std::sqrt(sums[2]);
   bytes_ += communicator_.transport_stats().bytes_sent - sent;
   seconds_ += std::chrono::duration<double>(Clock::now() - start).count();
   return {};

@@ -15,11 +15,11 @@
 
 namespace gradwire {
 
-// Of one step; equal on all ranks.
+// Of one step and of the whole model; equal on all ranks.
 struct GradientErrors {
   double nmse = 0;        // |average - exact average|^2 / |exact average|^2; NaN where that is 0
   double exact_norm = 0;  // of the exact average
-  // Root mean square over ranks of the norm of what error feedback keeps, all of its stages.
+  // Root mean square over replicas of the norm of what error feedback keeps, all of its stages.
   // nullopt where nothing is kept, or in a form that is not read here (residuals of one byte).
   std::optional<double> residual_norm;
 };

@@ -93,17 +93,20 @@ Result<std::vector<LayerRange>> cut_model(const Model<float>& model, int stages)
   return layers;
 }
 
-// The most micro-batches, beside the first one, that have some of a rank's gradients and not all.
-int most_at_a_time(const std::vector<PipelineOp>& ops, std::size_t stages) {
-  std::map<int, std::size_t> seen;  // stages, by micro-batch
-  std::size_t most = 1;
+// The most micro-batches whose gradients a rank has some of, and not all in a sum that takes them
+// in their order.
+int most_at_a_time(const std::vector<PipelineOp>& ops, std::size_t stages, int micro_batches) {
+  std::vector<std::size_t> left(static_cast<std::size_t>(micro_batches), stages);
+  std::size_t joined = 0;
+  int now = 0;
+  int most = 1;
   for (const PipelineOp& op : ops) {
-    if (!gives_weight_gradient(op.kind) || op.micro == 0) continue;
-    ++seen[op.micro];
-    most = std::max(most, seen.size());
-    if (seen[op.micro] == stages) seen.erase(op.micro);
+    if (!gives_weight_gradient(op.kind)) continue;
+    if (left[op.micro] == stages) most = std::max(most, ++now);
+    --left[op.micro];
+    for (; joined < left.size() && left[joined] == 0; ++joined) --now;
   }
-  return static_cast<int>(most);
+  return most;
 }
 
 StageRoom larger(const StageRoom& a, const StageRoom& b) {
@@ -239,7 +242,7 @@ Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule&
                            .split = split});
     here += count;
   }
-  plan.at_a_time = most_at_a_time(ops, plan.stages.size());
+  plan.at_a_time = most_at_a_time(ops, plan.stages.size(), schedule.micro_batches);
   plan.forwards = forward_part(plan.schedule);
   bound_messages(plan);
   return plan;

@@ -23,10 +23,9 @@ const std::vector<UnservedByStages>& unserved_by_stages() {
       {"--accumulate-policy", "sum-then-reduce",
        [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
       {"--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
-      {"--no-main-grads", "gradients in fp32", [](Options o) { return o.no_main_grads; }},
       {"--device", "--device cpu", [](Options o) { return o.place.space == MemorySpace::kCuda; }},
-      {"--offload", "--offload none", [](Options o) { return o.offload != "none"; }},
-      {"--measure-every", "--measure-every 0", [](Options o) { return o.measure_every > 0; }},
+      {"--measure-every", "--measure-every 0, or no --tied",
+       [](Options o) { return o.tied && o.measure_every > 0; }},
   };
   return all;
 }

@@ -57,12 +57,37 @@ TEST_F(TrainStages, HaveTheBitsOfWholeModels) {
   }
 }
 
+// The sum takes micro-batches in their order, the schedule goes back in the other one.
+TEST_F(TrainStages, HaveThemWhereTheLastMicroBatchGoesBackFirst) {
+  std::ofstream(file("own.txt")) << "pipeline ranks=2 stages=2 micro-batches=4\n"
+                                    "place 0 1\n"
+                                    "rank 0: 0F0 0F1 0F2 0F3 0B3 0B2 0B1 0B0\n"
+                                    "rank 1: 1F0 1F1 1F2 1F3 1B3 1B2 1B1 1B0\n";
+  for (const Words& more : {Words{"--precision", "fp32"}, Words{"--precision", "bf16"},
+                            Words{"--precision", "bf16", "--no-main-grads"}}) {
+    Words words = kMlp;
+    words.insert(words.end(), more.begin(), more.end());
+    words.insert(words.end(), {"--memory"});
+    const nlohmann::json whole = totals("dp=1", words);
+    const nlohmann::json stages = totals("pp=2/file[" + file("own.txt") + "]", words);
+    ASSERT_TRUE(whole.contains("params_hash")) << more.back();
+    EXPECT_EQ(stages["params_hash"], whole["params_hash"]) << more.back();
+    for (const auto& rank : stages["memory_bytes_by_stage"]) {
+      for (const auto& [name, bytes] : rank["device"].items()) {
+        EXPECT_EQ(bytes["planned"], bytes["held"]) << name << " of " << rank;
+      }
+    }
+  }
+}
+
 // In 16 bits, with a scale, with another optimizer, with layers that are computed again.
 TEST_F(TrainStages, ServeWhatOneRankDoes) {
   const std::vector<Words> all{{"--precision", "bf16"},
                                {"--precision", "fp16", "--loss-scale", "256"},
                                {"--optimizer", "adamw", "--lr", "0.002"},
                                {"--optimizer", "lamb", "--lr", "0.01"},
+                               {"--precision", "bf16", "--no-main-grads"},
+                               {"--precision", "fp16", "--no-main-grads"},
                                {"--momentum-at", "worker"},
                                {"--recompute", "full"},
                                {"--eval-every", "2"}};
@@ -70,10 +95,12 @@ TEST_F(TrainStages, ServeWhatOneRankDoes) {
     Words words = kMlp;
     words.insert(words.end(), more.begin(), more.end());
     const nlohmann::json whole = totals("dp=1", words);
-    const nlohmann::json stages = totals("pp=2/interleaved", words);
     ASSERT_TRUE(whole.contains("params_hash")) << more.front();
-    EXPECT_EQ(stages["params_hash"], whole["params_hash"]) << more.front() << " " << more.back();
-    EXPECT_EQ(stages["accuracy"], whole["accuracy"]) << more.front();
+    for (const char* parallel : {"pp=2/interleaved", "pp=2/breadth-first"}) {
+      const nlohmann::json stages = totals(parallel, words);
+      EXPECT_EQ(stages["params_hash"], whole["params_hash"]) << more.front() << " " << more.back();
+      EXPECT_EQ(stages["accuracy"], whole["accuracy"]) << more.front();
+    }
   }
 }
 
@@ -110,6 +137,41 @@ TEST_F(TrainStages, ShardTheirState) {
         EXPECT_EQ(stages["params_hash"], whole["params_hash"]) << what;
         EXPECT_EQ(stages["accuracy"], whole["accuracy"]) << what;
         EXPECT_TRUE(contents(file("stages")) == contents(file("whole"))) << what;
+      }
+    }
+  }
+}
+
+// Whatever moves to the host, at every stage of sharding.
+TEST_F(TrainStages, OffloadWhatAWholeModelDoes) {
+  const Words adamw{"--optimizer", "adamw", "--lr", "0.002"};
+  const auto with = [](Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  for (const char* zero : {"0", "1", "2", "3"}) {
+    const bool whole_state = zero == std::string("0");
+    std::vector<Words> all{with({"--offload", "optimizer"}, adamw),
+                           {"--offload", "optimizer", "--precision", "bf16"},
+                           with({"--offload", "optimizer", "--offload-chunk", "100"}, adamw)};
+    if (whole_state) {
+      all.push_back(with({"--offload", "optimizer", "--offload-overlap", "off"}, adamw));
+      all.push_back({"--offload", "optimizer", "--precision", "fp16"});
+    }
+    if (whole_state || zero == std::string("3")) {
+      all.push_back({"--offload", "parameters"});
+      all.push_back(with({"--offload", "parameters", "--precision", "bf16"}, adamw));
+    }
+    for (const Words& more : all) {
+      const Words words = with(with(kMlp, {"--zero", zero}), more);
+      const nlohmann::json whole = totals("dp=2", words);
+      ASSERT_TRUE(whole.contains("params_hash")) << zero;
+      const char* other = whole_state ? "dp=2,pp=3/zb-h1" : "dp=2,pp=2";
+      for (const char* parallel : {"dp=2,pp=2/interleaved", other}) {
+        const nlohmann::json stages = totals(parallel, words);
+        const std::string what = std::string(parallel) + " " + zero + " " + more[1];
+        EXPECT_EQ(stages["params_hash"], whole["params_hash"]) << what;
+        EXPECT_EQ(stages["accuracy"], whole["accuracy"]) << what;
       }
     }
   }
@@ -199,6 +261,33 @@ TEST_F(TrainStages, CountTheirMessagesByClass) {
   EXPECT_GT(replicas["gradients"], 0);
 }
 
+// Of all stages together: what whole models measure, but for the order of sums.
+TEST_F(TrainStages, MeasureTheErrorsOfTheWholeModel) {
+  for (const char* zero : {"0", "2"}) {
+    for (const char* compressor : {"qsgd:bits=4,min_elems=0", "signsgd:ef=ef14,min_elems=0"}) {
+      Words words = kMlp;
+      words.insert(words.end(), {"--zero", zero, "--compressor", compressor, "--momentum", "0",
+                                 "--measure-every", "2", "--steps", "3"});
+      std::vector<nlohmann::json> whole;
+      std::vector<nlohmann::json> stages;
+      totals("dp=2", words);
+      for (const auto& line : json_lines(file("m.jsonl"))) whole.push_back(line);
+      totals("dp=2,pp=2", words);
+      for (const auto& line : json_lines(file("m.jsonl"))) stages.push_back(line);
+      ASSERT_EQ(stages.size(), whole.size());
+      // Of the same gradients in the first step; coders draw by their rank's tensors.
+      const double norm = whole[0].at("exact_norm");
+      EXPECT_NEAR(stages[0].at("exact_norm").get<double>(), norm, 1e-6 * norm) << compressor;
+      for (const std::size_t step : {0U, 2U}) {
+        const double nmse = whole[step].at("nmse");
+        EXPECT_NEAR(stages[step].at("nmse").get<double>(), nmse, 0.5 * nmse) << compressor;
+      }
+      EXPECT_FALSE(stages[1].contains("nmse"));
+      EXPECT_EQ(stages[0].contains("residual_norm"), whole[0].contains("residual_norm"));
+    }
+  }
+}
+
 // Every rank's layers are in the trace, and no others.
 TEST_F(TrainStages, TraceTheirLayers) {
   Words words = kMlp;
@@ -236,6 +325,26 @@ TEST_F(TrainStages, TiedEndsStayEqual) {
   }
 }
 
+// Sums of both ends, in 16 bits too, and on the host.
+TEST_F(TrainStages, TiedEndsHaveTheBitsOfOneRank) {
+  const Words gpt{"--model", "gpt",     "--data", "grammar",   "--tied", "--layers", "2", "--width",
+                  "8",       "--heads", "2",      "--context", "8",      "--steps",  "4"};
+  const std::vector<Words> all{{"--precision", "bf16", "--no-main-grads"},
+                               {"--precision", "fp16", "--no-main-grads"},
+                               {"--offload", "optimizer"},
+                               {"--offload", "parameters", "--precision", "bf16"}};
+  for (const Words& more : all) {
+    Words words = gpt;
+    words.insert(words.end(), more.begin(), more.end());
+    const nlohmann::json whole = totals("dp=1", words);
+    ASSERT_TRUE(whole.contains("params_hash")) << more.back();
+    for (const char* parallel : {"pp=2", "pp=2/interleaved"}) {
+      EXPECT_EQ(totals(parallel, words)["params_hash"], whole["params_hash"])
+          << parallel << " " << more.front() << " " << more[1];
+    }
+  }
+}
+
 // The rows of docs/pipelines.md below "does not serve".
 std::vector<std::pair<std::string, std::string>> table_of_the_manual() {
   std::ifstream manual(GW_PIPELINES);
@@ -256,8 +365,19 @@ std::vector<std::pair<std::string, std::string>> table_of_the_manual() {
 
 // Of every rank of a pipeline: what was counted is what was planned.
 TEST_F(TrainStages, MemoryIsTheAccounts) {
-  for (const Words& more : {Words{}, Words{"--recompute", "full"}, Words{"--precision", "bf16"},
-                            Words{"--zero", "3"}}) {
+  const std::vector<Words> all{{},
+                               {"--recompute", "full"},
+                               {"--precision", "bf16"},
+                               {"--precision", "bf16", "--no-main-grads"},
+                               {"--zero", "3"},
+                               {"--offload", "optimizer"},
+                               {"--offload", "parameters"},
+                               {"--offload", "optimizer", "--precision", "bf16"},
+                               {"--offload", "parameters", "--precision", "bf16"},
+                               {"--offload", "optimizer", "--zero", "1"},
+                               {"--offload", "optimizer", "--zero", "2", "--precision", "bf16"},
+                               {"--offload", "parameters", "--zero", "3"}};
+  for (const Words& more : all) {
     Words words = kMlp;
     words.insert(words.end(), more.begin(), more.end());
     words.insert(words.end(), {"--memory", "--optimizer", "adamw"});
@@ -266,6 +386,14 @@ TEST_F(TrainStages, MemoryIsTheAccounts) {
     for (const auto& rank : ranks) {
       for (const auto& [name, bytes] : rank["device"].items()) {
         EXPECT_EQ(bytes["planned"], bytes["held"]) << name << " of " << ranks;
+      }
+      const bool offloads = !more.empty() && more.front() == "--offload";
+      EXPECT_EQ(rank.contains("host") && !rank["host"].empty(), offloads) << ranks;
+      if (offloads) {
+        EXPECT_GT(rank["host"]["moments"]["held"], 0) << ranks;
+        for (const auto& [name, bytes] : rank["host"].items()) {
+          EXPECT_EQ(bytes["planned"], bytes["held"]) << name << " of " << ranks;
+        }
       }
       EXPECT_GT(rank["device"]["activations"]["held"], 0);
       EXPECT_GT(rank["device"]["messages"]["held"], 0);
@@ -300,16 +428,13 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
                                  {"--momentum-at", "worker"},
                                  {"--accumulate-policy", "reduce-each"},
                                  {"--clip-worker", "1"},
-                                 {"--no-main-grads"},
-                                 {"--offload", "optimizer"},
                                  {"--measure-every", "2"}};
   ASSERT_EQ(asked.size() + 1, rows.size());  // but for a GPU
   for (const Words& flags : asked) {
     Words words{"--parallel", "pp=2", "--steps", "1", "--accumulate", "2", "--batch", "48"};
     words.insert(words.end(), flags.begin(), flags.end());
-    if (flags.front() == "--no-main-grads") words.insert(words.end(), {"--precision", "bf16"});
     if (flags.front() == "--momentum-at" || flags.front() == "--algorithm" ||
-        flags.front() == "--compressor")
+        flags.front() == "--compressor" || flags.front() == "--measure-every")
       words.insert(words.end(), {"--model", "gpt", "--data", "grammar", "--tied"});
     EXPECT_THAT(refusal(words), fails(Code::kUnsupported, flags.front(), "pp=2"));
   }
