@@ -22,9 +22,11 @@ struct TrainerSpan {
     kUpdate,   // a part of the optimizer's step, beside all the others
     kAverage,  // the loss and running statistics over ranks
     kEvaluate,
+    kOperation,  // of a pipeline's schedule, without waits for messages; has layers' spans in it
+    kMessage,    // between stages, from the issue of its send until its end was known
   };
   Kind kind = Kind::kStep;
-  std::string_view layer = {};  // valid during the call
+  std::string_view layer = {};  // of the last two their name; valid during the call
   std::int64_t step = 0;
   std::chrono::steady_clock::time_point begin;
   std::chrono::steady_clock::time_point end;

@@ -195,8 +195,10 @@ Status Trainer::compute_and_update(Strategy& strategy, StepReport& report) {
   if (!fold_->needs_whole()) GW_TRY(update_->begin(report.lr));
   auto ready = [this](int index, int unread) { return update_->give(index, unread); };
   auto over = [&](int complete) { return micro_batch_over(strategy, report, complete); };
+  const double waited = source_->waited_seconds();
   GW_ASSIGN(report.loss, source_->run({report.step, report.epoch, scaler_.scale()}, std::ref(ready),
                                       std::ref(over)));
+  report.stage_wait_seconds = source_->waited_seconds() - waited;
   // What is exchanged before anybody has looked at it is looked at afterwards.
   const bool looks = options_.loss_scale.active() && !fold_->needs_whole();
   if (looks) {
@@ -230,7 +232,7 @@ Result<StepReport> Trainer::step(Strategy& strategy) {
     return made;
   }
   ++position_.steps;
-  report.exchange_seconds += update_->exchange_seconds();
+  report.exchange_seconds += update_->exchange_seconds() + report.stage_wait_seconds;
   report.compute_seconds = seconds_since(start) - report.exchange_seconds;
   const TimedSpan last(told_, TrainerSpan::Kind::kAverage, report.step);
   GW_TRY(averages_.end(strategy, source_->running()));

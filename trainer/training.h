@@ -43,7 +43,8 @@ struct StepReport {
   std::optional<double> loss_scale;  // where there is one: that of this step
   bool skipped = false;              // a gradient was not finite on some rank: no update was made
   double compute_seconds = 0;        // this rank's: batch, forward, backward, optimizer
-  double exchange_seconds = 0;       // spent inside the strategy's calls
+  double exchange_seconds = 0;       // spent inside the strategy's calls, and the next
+  double stage_wait_seconds = 0;     // for other stages of the model, between its own passes
 };
 
 class Trainer {

@@ -64,10 +64,15 @@ Json traffic_json(const CaseSummary& one) {
 }
 
 Json step_json(const CaseSummary& one) {
-  return {{"step", spread_json(one.step)},       {"compute", spread_json(one.compute)},
-          {"exposed", spread_json(one.exposed)}, {"hidden", spread_json(one.hidden)},
-          {"other", number(one.other_ms)},       {"encode", number(one.encode_ms)},
-          {"wire", number(one.wire_ms)},         {"decode", number(one.decode_ms)}};
+  return {{"step", spread_json(one.step)},
+          {"compute", spread_json(one.compute)},
+          {"exposed", spread_json(one.exposed)},
+          {"hidden", spread_json(one.hidden)},
+          {"other", number(one.other_ms)},
+          {"encode", number(one.encode_ms)},
+          {"wire", number(one.wire_ms)},
+          {"decode", number(one.decode_ms)},
+          {"stage_wait", number(one.stage_wait_ms)}};
 }
 
 Json row_json(const ReportInput& input, const CaseSummary& one) {
@@ -75,6 +80,8 @@ Json row_json(const ReportInput& input, const CaseSummary& one) {
   const auto runs = runs_of(input.results, index);
   return {{"row", one.name},
           {"compressor", one.compressor},
+          {"parallel", one.parallel.empty() ? Json(nullptr) : Json(one.parallel)},
+          {"simulated_bubble", number(one.bubble)},
           {"baseline", one.is_baseline},
           {"runs", one.runs},
           {"diverged", one.diverged},

@@ -195,9 +195,11 @@ std::string setting_section(const ReportInput& input, const std::string& name, s
   if (plots.time) {
     html += single_figure(
         "time", number, "Where the time of a step goes",
-        "Exposed communication is what a compressor can save: the step waits for it. Hidden "
-        "communication continues while the backward pass computes. Bars at the end: minimum to "
-        "maximum over the seeds.",
+        std::string("Exposed communication is what a compressor can save: the step waits for it") +
+            (has_stages(cases) ? ", or, of a model in stages, for other stages" : "") +
+            ". Hidden "
+            "communication continues while the backward pass computes. Bars at the end: minimum to "
+            "maximum over the seeds.",
         "milliseconds of a step by compressor: computing, hidden and exposed communication");
   }
   html += "</div>\n";

@@ -84,6 +84,17 @@ void add_bytes(const Cases& cases, std::vector<PageColumn>& columns) {
                        }});
 }
 
+void add_stages(const Cases& cases, std::vector<PageColumn>& columns) {
+  if (!has_stages(cases)) return;
+  columns.push_back({"stages", "parallel", [](const CaseSummary& one) {
+                       return one.parallel.empty() ? "–" : breakable(one.parallel);
+                     }});
+  columns.push_back({"stages", "simulated<br>bubble, %", bubble_text});
+  columns.push_back({"stages", "wait for<br>stages, ms", [](const CaseSummary& one) {
+                       return one.stage_wait_ms ? format("%.2f", *one.stage_wait_ms) : "–";
+                     }});
+}
+
 // Each class in a unit of its own: statistics are a few bytes beside gradients.
 void add_traffic(const Cases& cases, std::vector<PageColumn>& columns) {
   for (const std::string& name : traffic_classes(cases)) {
@@ -139,6 +150,7 @@ std::vector<PageColumn> page_columns_of(const Cases& cases) {
   columns.push_back({"model", "training<br>loss", ranged(&CaseSummary::final_loss, "%.4f")});
   if (!texts && any([](const CaseSummary& one) { return one.test_loss.has_value(); }))
     columns.push_back({"model", "test<br>loss", ranged(&CaseSummary::final_test_loss, "%.4f")});
+  add_stages(cases, columns);  // how rows differ, in a narrow page, too
   add_bytes(cases, columns);
   add_times(cases, columns);
   if (any([](const CaseSummary& one) { return one.nmse.has_value(); }))

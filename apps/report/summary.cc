@@ -68,7 +68,8 @@ Spread spread_by_seed(const Runs& runs, Value value, double unit) {
 
 double hidden_seconds(const StepMetrics& step) {
   const double communication = step.encode_seconds + step.wire_seconds + step.decode_seconds;
-  return std::clamp(communication - step.exposed_seconds, 0.0, std::max(step.compute_seconds, 0.0));
+  const double exposed = step.exposed_seconds - step.stage_wait_seconds.value_or(0);
+  return std::clamp(communication - exposed, 0.0, std::max(step.compute_seconds, 0.0));
 }
 
 double other_seconds(const StepMetrics& step) {
@@ -119,6 +120,21 @@ std::optional<std::int64_t> test_samples_of(const Runs& runs) {
   return std::nullopt;
 }
 
+// What the totals of runs of stages say of these.
+void add_stages(const Runs& runs, CaseSummary& summary) {
+  for (const RunResult* run : runs) {
+    const auto& totals = run->metrics.totals;
+    const auto parallel = totals.find("parallel");
+    const auto bubble = totals.find("bubble");
+    if (parallel != totals.end() && parallel->is_string()) summary.parallel = *parallel;
+    if (bubble != totals.end() && bubble->is_number()) summary.bubble = bubble->get<double>();
+  }
+  if (summary.parallel.empty()) return;
+  summary.stage_wait_ms = 1e3 * mean_of(runs, [](const StepMetrics& step) {
+                            return step.stage_wait_seconds.value_or(0);
+                          });
+}
+
 CaseSummary summary_of(const StudyCase& one, bool is_baseline, const Runs& runs) {
   CaseSummary s{.setting = one.setting,
                 .name = one.row,
@@ -158,6 +174,7 @@ CaseSummary summary_of(const StudyCase& one, bool is_baseline, const Runs& runs)
   s.payload_per_step = mean_of(runs, &StepMetrics::payload_bytes);
   s.total_bytes = total_bytes(runs);
   s.ratio = s.bytes_per_step > 0 ? mean_of(runs, &StepMetrics::dense_bytes) / s.bytes_per_step : 0;
+  add_stages(runs, s);
   s.step_ms = 1e3 * mean_of(runs, &StepMetrics::step_seconds);
   s.compute_ms = 1e3 * mean_of(runs, &StepMetrics::compute_seconds);
   s.encode_ms = 1e3 * mean_of(runs, &StepMetrics::encode_seconds);

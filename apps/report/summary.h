@@ -21,6 +21,11 @@ struct CaseSummary {
   std::string name;
   std::string compressor;
   std::string lab;
+  // Of a model in stages, "" and none elsewhere: how its ranks are divided ("dp=1,pp=2/gpipe"), the
+  // schedule's simulated idle share of a step, 0 to 1, and exposed_ms' wait for other stages.
+  std::string parallel = {};
+  std::optional<double> bubble = {};
+  std::optional<double> stage_wait_ms = {};
   bool is_baseline = false;
   int runs = 0;
   int diverged = 0;

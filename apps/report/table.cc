@@ -118,6 +118,7 @@ std::vector<Column> columns_of(const Cases& cases) {
       {"step,\nms", [](const CaseSummary& one) { return range_text(one.step, "%.2f"); }},
       {"exposed,\nms", [](const CaseSummary& one) { return range_text(one.exposed, "%.2f"); }}};
   columns.insert(columns.end(), others.begin(), others.end());
+  if (has_stages(cases)) columns.push_back({"bubble,\n%", bubble_text});
   return columns;
 }
 
@@ -157,6 +158,14 @@ const char* verdict_name(Verdict verdict) {
     case Verdict::kNone: break;
   }
   return "none";
+}
+
+bool has_stages(const Cases& cases) {
+  return std::ranges::any_of(cases, [](const CaseSummary* one) { return !one->parallel.empty(); });
+}
+
+std::string bubble_text(const CaseSummary& one) {
+  return one.bubble ? format("%.1f", 100 * *one.bubble) : "–";
 }
 
 std::string csv_quoted(const std::string& text) {
@@ -330,6 +339,8 @@ std::string table_notes(const std::vector<CaseSummary>& cases) {
   } else {
     text += "The noise of a difference is not known.\n";
   }
+  Cases pointers;
+  for (const CaseSummary& one : cases) pointers.push_back(&one);
   const auto sends = [](const CaseSummary& one) { return one.bytes_per_step > 0; };
   const auto ran = [](const CaseSummary& one) { return one.runs > 0; };
   if (std::any_of(cases.begin(), cases.end(), ran) &&
@@ -338,7 +349,12 @@ std::string table_notes(const std::vector<CaseSummary>& cases) {
   return text +
          "Ratio: bytes of an fp32 ring all-reduce over the bytes sent. Exposed: the time that a "
          "step "
-         "waits for communication after its computing.\n";
+         "waits for communication after its computing" +
+         (has_stages(pointers)
+              ? ", and between its passes for other stages. Bubble: the share of a "
+                "step that the schedule leaves idle, simulated, with stages as "
+                "dear as their products and messages for nothing.\n"
+              : ".\n");
 }
 
 std::string rule_text(const RuleOutcome& outcome) {
@@ -377,6 +393,8 @@ std::string csv_table(const std::vector<CaseSummary>& cases) {
   for (const CaseSummary& one : cases) all.push_back(&one);
   const std::vector<std::string> classes = traffic_classes(all);
   for (const std::string& name : classes) text += "," + name + "_bytes_per_step";
+  const bool stages = has_stages(all);
+  if (stages) text += ",parallel,bubble_percent,stage_wait_ms";
   text += "\n";
   for (const CaseSummary& one : cases) {
     text += csv_quoted(one.name) + "," + csv_quoted(one.compressor) +
@@ -405,6 +423,10 @@ std::string csv_table(const std::vector<CaseSummary>& cases) {
         text += cell(spread->count > 0 ? spread->mean : NAN);
     }
     for (const std::string& name : classes) text += cell(traffic_bytes(one, name).value_or(NAN));
+    if (stages) {
+      text += "," + csv_quoted(one.parallel) + cell(100 * one.bubble.value_or(NAN)) +
+              cell(one.stage_wait_ms.value_or(NAN));
+    }
     text += "\n";
   }
   return text;

@@ -45,6 +45,10 @@ ByteUnit byte_unit(double most);
 std::vector<std::string> traffic_classes(const std::vector<const CaseSummary*>& cases);
 // Of such a class per step; nullopt where the case's runs did not count by class.
 std::optional<double> traffic_bytes(const CaseSummary& one, const std::string& name);
+// Whether one of the cases has its model in stages.
+bool has_stages(const std::vector<const CaseSummary*>& cases);
+// The simulated bubble in percent, "14.3"; "–" without stages.
+std::string bubble_text(const CaseSummary& one);
 // "3.6"; "–" where nothing was sent.
 std::string ratio_text(const CaseSummary& one);
 // "1.23 MB", "456 B"; powers of ten.

@@ -27,9 +27,10 @@ double number(const Json& line, const char* key) {
 // The first of what is read of a line that holds something else than a number. What is not finite
 // was written as null.
 std::optional<std::string> no_number(const Json& line) {
-  for (const char* key : {"step", "loss", "lr", "accuracy", "test_loss", "perplexity", "bytes_sent",
-                          "payload_bytes", "dense_bytes", "step_seconds", "compute_seconds", "nmse",
-                          "encode_seconds", "wire_seconds", "decode_seconds", "exposed_seconds"}) {
+  for (const char* key :
+       {"step", "loss", "lr", "accuracy", "test_loss", "perplexity", "bytes_sent", "payload_bytes",
+        "dense_bytes", "step_seconds", "compute_seconds", "nmse", "encode_seconds", "wire_seconds",
+        "decode_seconds", "exposed_seconds", "stage_wait_seconds"}) {
     const auto found = line.find(key);
     if (found != line.end() && !found->is_number() && !found->is_null()) return key;
   }
@@ -68,6 +69,7 @@ StepMetrics step_of(const Json& line) {
           .wire_seconds = number(line, "wire_seconds"),
           .decode_seconds = number(line, "decode_seconds"),
           .exposed_seconds = number(line, "exposed_seconds"),
+          .stage_wait_seconds = maybe(line, "stage_wait_seconds"),
           .nmse = maybe(line, "nmse"),
           .exact_norm = maybe(line, "exact_norm"),
           .residual_norm = maybe(line, "residual_norm")};

@@ -31,7 +31,8 @@ struct StepMetrics {
   double wire_seconds = 0;
   double decode_seconds = 0;
   double exposed_seconds = 0;
-  std::optional<double> nmse = {};  // where it was measured, as the next two
+  std::optional<double> stage_wait_seconds = {};  // of it, for other stages; where there are
+  std::optional<double> nmse = {};                // where it was measured, as the next two
   std::optional<double> exact_norm = {};
   std::optional<double> residual_norm = {};
 };

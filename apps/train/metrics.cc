@@ -51,6 +51,7 @@ Json cells(const StepRow& row) {
   line["wire_seconds"] = seconds(row.wire_seconds);
   line["decode_seconds"] = seconds(row.decode_seconds);
   line["exposed_seconds"] = seconds(row.exposed_seconds);
+  if (row.stage_wait_seconds) line["stage_wait_seconds"] = seconds(*row.stage_wait_seconds);
   return line;
 }
 
@@ -67,6 +68,9 @@ void add(StepRow& sums, const StepRow& row) {
   sums.wire_seconds += row.wire_seconds;
   sums.decode_seconds += row.decode_seconds;
   sums.exposed_seconds += row.exposed_seconds;
+  if (row.stage_wait_seconds) {
+    sums.stage_wait_seconds = sums.stage_wait_seconds.value_or(0) + *row.stage_wait_seconds;
+  }
 }
 
 // What add() sums up, of a line that an earlier run wrote.
@@ -97,6 +101,7 @@ StepRow row_of(const Json& line) {
   row.wire_seconds = number("wire_seconds");
   row.decode_seconds = number("decode_seconds");
   row.exposed_seconds = number("exposed_seconds");
+  if (line.contains("stage_wait_seconds")) row.stage_wait_seconds = number("stage_wait_seconds");
   return row;
 }
 
@@ -227,6 +232,11 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   if (facts.optimizer == "sgd" || facts.optimizer == "nesterov") line["momentum"] = facts.momentum;
   line["precision"] = facts.precision;
   line["ranks"] = facts.ranks;
+  if (facts.pipeline) {
+    line["parallel"] = facts.pipeline->parallel;
+    line["schedule"] = facts.pipeline->schedule;
+    line["bubble"] = nine_digits(facts.pipeline->bubble);
+  }
   line["accumulate"] = facts.accumulate;
   line["transport"] = facts.transport;
   line["model"] = facts.model;

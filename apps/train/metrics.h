@@ -14,7 +14,7 @@
 namespace gradwire {
 
 // Of one step on one rank; bytes are of that rank. Seconds of encode, wire and decode overlap with
-// compute; exposed is what of the exchange they did not.
+// compute; exposed is what of the exchange they did not, and the wait for other stages.
 struct StepRow {
   std::int64_t step = 0;            // from 0
   double loss = 0;                  // mean over the global batch, before the update
@@ -35,6 +35,8 @@ struct StepRow {
   double wire_seconds = 0;
   double decode_seconds = 0;
   double exposed_seconds = 0;
+  std::optional<double> stage_wait_seconds =
+      {};  // the part of it for other stages; where there are
   // Where they were measured (GradientErrors of adapters/trainer/measured_gradients.h).
   std::optional<double> nmse = {};
   std::optional<double> exact_norm = {};
@@ -52,6 +54,13 @@ struct RunFacts {
   std::string optimizer;  // as --optimizer says
   std::string precision;
   int ranks = 1;
+  // Of a model in stages.
+  struct Pipeline {
+    std::string parallel;  // how the ranks are divided, as --parallel says it, with the replicas
+    std::string schedule;  // its name
+    double bubble = 0;     // stage_bubble()
+  };
+  std::optional<Pipeline> pipeline = {};
   std::int64_t accumulate = 1;
   std::int64_t batch = 0;
   std::int64_t parameters = 0;  // elements of the model

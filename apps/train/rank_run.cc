@@ -20,6 +20,7 @@
 #include "trainer/data/catalog.h"
 #include "trainer/models.h"
 #include "trainer/safetensors.h"
+#include "trainer/stages/stage_costs.h"
 
 namespace gradwire {
 namespace {
@@ -64,6 +65,15 @@ Result<std::unique_ptr<RankStages>> make_stages(const TrainOptions& o, const Pro
             choose_pipeline(to_string(o.parallel.order), groups.sizes().pp,
                             static_cast<int>(o.accumulate)));
   return RankStages::create(problem.model, schedule, groups, o.zero == 3);
+}
+
+// Of a run whose model is in stages.
+Result<RunFacts::Pipeline> pipeline_facts(const TrainOptions& o, const Problem& problem,
+                                          const MeshSizes& sizes, const StagePlan& plan) {
+  ParallelSpec all = o.parallel;
+  all.dp = sizes.dp;
+  GW_ASSIGN(const double bubble, stage_bubble(problem.model, plan));
+  return RunFacts::Pipeline{to_string(all), to_string(o.parallel.order), bubble};
 }
 
 }  // namespace
@@ -142,6 +152,9 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   }
   GW_ASSIGN(run->strategy_,
             make_strategy(options, problem, std::move(groups), run->trainer_, run->trace_.get()));
+  if (report != nullptr && held != nullptr) {
+    GW_ASSIGN(run->pipeline_, pipeline_facts(options, problem, sizes, held->plan()));
+  }
   run->interruption_ = interruption;
   run->strategy_->heed(interruption);
   if (options.measure_every > 0) {
@@ -343,7 +356,8 @@ StepRow RankRun::row_of(const StepReport& step, const TrafficBytes& sent) {
   row.encode_seconds = now.encode_seconds - aggregated_.encode_seconds;
   row.wire_seconds = now.exchange_seconds - aggregated_.exchange_seconds;
   row.decode_seconds = now.decode_seconds - aggregated_.decode_seconds;
-  row.exposed_seconds = now.exposed_seconds - aggregated_.exposed_seconds;
+  row.exposed_seconds = now.exposed_seconds - aggregated_.exposed_seconds + step.stage_wait_seconds;
+  if (stages_ != nullptr) row.stage_wait_seconds = step.stage_wait_seconds;
   if (measured_ != nullptr && measured_->errors()) {
     row.nmse = measured_->errors()->nmse;
     row.exact_norm = measured_->errors()->exact_norm;
@@ -379,6 +393,7 @@ RunFacts RankRun::facts() const {
   facts.algorithm = all_reduce_name(options_);
   facts.transport = transport_of(communicator_);
   facts.ranks = communicator_.size();
+  facts.pipeline = pipeline_;
   facts.accumulate = options_.accumulate;
   facts.optimizer = options_.optimizer;
   facts.precision = options_.precision;

@@ -99,6 +99,7 @@ class RankRun {
   std::unique_ptr<DistributedStrategy> strategy_;
   std::unique_ptr<MeasuredGradients> measured_;  // around strategy_, where it is asked for
   std::unique_ptr<RunCheckpoints> checkpoints_;  // null without --checkpoint
+  std::optional<RunFacts::Pipeline> pipeline_;   // of stages, on rank 0
   std::vector<StepRow> waiting_;                 // for their losses, oldest first; on rank 0
   // As of the end of the last step.
   AggregateStats aggregated_;

@@ -121,6 +121,13 @@ Status RunReport::finish(const RunFacts& facts) {
   }
   std::printf("%s, hash of the parameters %016llx\n", text.c_str(),
               static_cast<unsigned long long>(facts.params_hash));
+  if (facts.pipeline) {
+    std::printf(
+        "%s: schedule %s, bubble %.1f %% (simulated: idle share of a step, stages by their "
+        "products)\n",
+        facts.pipeline->parallel.c_str(), facts.pipeline->schedule.c_str(),
+        100 * facts.pipeline->bubble);
+  }
   if (facts.best) {
     std::printf("lowest test loss %.4f, after step %lld: %s\n", facts.best->test_loss,
                 static_cast<long long>(facts.best->step), facts.best->path.c_str());

@@ -133,6 +133,43 @@ TEST(Summary, ClassesOfTrafficHaveColumnsWhereThereIsMoreThanOne) {
   EXPECT_THAT(csv_table(rows), HasSubstr(",,\n"));
 }
 
+// How ranks are divided, the schedule's bubble and the wait for other stages, where there are some.
+TEST(Summary, StagesHaveColumnsOfTheirOwn) {
+  Results results = four_runs();
+  auto rows = summarise(results);
+  EXPECT_THAT(page_table({&rows[0], &rows[1]}), Not(HasSubstr("bubble")));
+  EXPECT_THAT(text_table(rows), Not(HasSubstr("bubble")));
+  EXPECT_THAT(csv_table(rows), Not(HasSubstr("bubble")));
+  EXPECT_THAT(table_notes(rows), Not(HasSubstr("bubble")));
+  for (RunResult& run : results.runs) {
+    if (run.case_index == 0) continue;
+    run.metrics.totals["parallel"] = "dp=1,pp=2/gpipe";
+    run.metrics.totals["bubble"] = 0.2;
+    for (StepMetrics& step : run.metrics.steps) {
+      step.compute_seconds = 0.001;
+      step.wire_seconds = 0.0002;                                    // all of it hidden
+      step.stage_wait_seconds = 0.0005 * (step.step == 0 ? 10 : 1);  // warms up
+      step.exposed_seconds = *step.stage_wait_seconds;
+    }
+  }
+  rows = summarise(results);
+  EXPECT_EQ(rows[0].parallel, "");
+  EXPECT_EQ(rows[1].parallel, "dp=1,pp=2/gpipe");
+  EXPECT_NEAR(rows[1].stage_wait_ms.value_or(0), 0.5, 1e-9);
+  EXPECT_NEAR(rows[1].exposed_ms, 0.5, 1e-9);
+  EXPECT_NEAR(rows[1].hidden_ms, 0.2, 1e-9);
+  EXPECT_NEAR(rows[1].other_ms, 0.5, 1e-9);
+  const std::string page = page_table({&rows[0], &rows[1]});
+  EXPECT_THAT(page, HasSubstr("<td class=\"edge\">–</td><td>–</td><td>–</td>"));
+  EXPECT_THAT(page, HasSubstr("<td class=\"edge\">dp=1,<wbr>pp=2/gpipe</td><td>20.0</td>"
+                              "<td>0.50</td>"));
+  EXPECT_THAT(text_table(rows), HasSubstr("bubble"));
+  EXPECT_THAT(table_notes(rows), HasSubstr("Bubble: "));
+  const std::string csv = csv_table(rows);
+  EXPECT_THAT(csv, HasSubstr(",parallel,bubble_percent,stage_wait_ms\n"));
+  EXPECT_THAT(csv, HasSubstr(",\"dp=1,pp=2/gpipe\",20,0.5\n"));
+}
+
 // T10: N Tc / (Tc + Tcomm) beside what was measured, for a row on one and two ranks.
 TEST(Report, T10_MoreRanksGiveASpeedUpAndCommunicationLeavesSomeOfThem) {
   Results results = four_runs();

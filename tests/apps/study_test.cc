@@ -4,7 +4,9 @@
 
 #include <cmath>
 #include <fstream>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "apps/sweep/plan_file.h"
 #include "apps/sweep/run_spec.h"
@@ -303,6 +305,25 @@ TEST(Plan, ErrorsAreMeasuredWhereAllRanksAverage) {
   ASSERT_TRUE(more.has_value()) << more.error().message();
   EXPECT_EQ(more.value().cases[0].flags.count("measure-every"), 1u);
   EXPECT_EQ(more.value().cases[1].flags.count("measure-every"), 0u);
+}
+
+// Each has a setting and a folder of its own, and is what a run of stages takes.
+TEST(Plan, WaysToDivideRanksAreAnAxis) {
+  const auto made = plan_in(
+      "inproc = 2\n[train]\naccumulate = 4\nbatch = 48\n[grid]\n"
+      "parallel = [\"dp=2\", \"pp=2/gpipe\", \"pp=2/1f1b\"]\ncompressor = [\"none\"]\n");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const std::vector<StudyCase>& cases = made.value().cases;
+  ASSERT_EQ(cases.size(), 3u);
+  std::set<std::string> settings;
+  std::set<std::string> folders;
+  for (const StudyCase& one : cases) {
+    settings.insert(one.setting);
+    folders.insert(run_name(one, 1, spec_of(one, 1)));
+  }
+  EXPECT_EQ(settings.size(), 3u);
+  EXPECT_EQ(folders.size(), 3u);
+  EXPECT_THAT(shell_text(command_of(cases[1], 1)), ::testing::HasSubstr("--parallel pp=2/gpipe"));
 }
 
 TEST(Plan, StepsAndEpochsReplaceOneAnother) {

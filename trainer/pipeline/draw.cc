@@ -146,7 +146,7 @@ std::string pipeline_trace(const PipelineSchedule& schedule, const PipelineSimul
     trace += trace_event(to_string(op), rank, kOperations, span);
   });
   for (const PipelineMessage& message : run.messages) {
-    trace += trace_event(to_string(message.send) + " to rank " + std::to_string(message.to),
+    trace += trace_event(message_text(message.send, message.to),
                          static_cast<std::size_t>(message.from), kMessages, message.span);
   }
   for (std::size_t rank = 0; rank < run.reductions.size(); ++rank) {

@@ -87,6 +87,10 @@ std::optional<PipelineOpKind> pipeline_op_kind(std::string_view name) {
 
 std::string to_string(const PipelineOp& op) { return op_text(op, to_string(op.kind)); }
 
+std::string message_text(const PipelineOp& send, int to) {
+  return to_string(send) + " to rank " + std::to_string(to);
+}
+
 std::string pytorch_text(const PipelineOp& op) { return op_text(op, pytorch_name(op.kind)); }
 
 std::optional<PipelineOp> pipeline_op(std::string_view text) {

@@ -84,6 +84,8 @@ struct PipelineOp {
 // "2F0": stage 2, forward, micro-batch 0; "3F2@1" on pipe 1; "0B5#3" with weights of version 3;
 // "1OPT". pipeline_op() reads it back.
 std::string to_string(const PipelineOp& op);
+// Of SF or SB, as pictures and traces have it: "0SF3 to rank 1".
+std::string message_text(const PipelineOp& send, int to);
 // The same with PyTorch's names.
 std::string pytorch_text(const PipelineOp& op);
 

@@ -1,7 +1,9 @@
 #include "trainer/stages/stage_source.h"
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "base/text.h"
@@ -9,11 +11,12 @@
 namespace gradwire {
 
 StageSource::StageSource(const SourceParts& parts, const StagePlan& plan,
-                         StageStatistics statistics)
+                         PipelineTransfers& transfers, StageStatistics statistics)
     : model_(parts.model),
       data_(parts.data),
       parameters_(parts.parameters),
       fold_(parts.fold),
+      transfers_(transfers),
       micro_batches_(parts.data, parts.options),
       statistics_(std::move(statistics)),
       evaluated_(BatchPass::evaluated_at_once(parts.options.shares().samples(parts.options.batch))),
@@ -53,12 +56,12 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
   }
   GW_ASSIGN(StageStatistics statistics,
             StageStatistics::create(parts.model, options.places.device));
-  std::unique_ptr<StageSource> made(new StageSource(parts, plan, std::move(statistics)));
+  std::unique_ptr<StageSource> made(new StageSource(parts, plan, transfers, std::move(statistics)));
   GW_ASSIGN(made->work_, StageWork::create(parts.model, parts.data, plan,
                                            {.max_rows = options.shares().samples(options.batch),
                                             .recompute = options.recompute,
                                             .memory = options.places.device,
-                                            .tied_sum = std::move(tied_sum)}));
+                                            .tied_sum = made->timed(std::move(tied_sum))}));
   GW_ASSIGN(made->training_,
             PipelineExecutor::create(plan.schedule, plan.rank, plan.how, *made->work_, transfers));
   GW_ASSIGN(made->evaluating_, PipelineExecutor::create(plan.forwards, plan.rank, plan.evaluation,
@@ -71,6 +74,35 @@ std::vector<std::size_t> StageSource::openings(Way way) const {
   if (!gathers_ || way == Way::kBack) return layers;
   for (std::size_t layer = 0; layer < model_.layers(); ++layer) layers.push_back(layer);
   return layers;
+}
+
+void StageSource::tell(const OnTrainerSpan* told) {
+  told_ = told;
+  training_->tell(told == nullptr ? nullptr : &on_op_);
+}
+
+// The sum is an exchange: all of it is spent with the other rank.
+TiedSum StageSource::timed(TiedSum tied_sum) {
+  if (!tied_sum) return tied_sum;
+  return [this, sum = std::move(tied_sum)](const TensorView& tensor) {
+    const auto begin = std::chrono::steady_clock::now();
+    const Status status = sum(tensor);
+    waited_seconds_ +=
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return status;
+  };
+}
+
+// By the names that a simulated trace has.
+void StageSource::tell_of(const PipelineOpTime& time) const {
+  using Kind = TrainerSpan::Kind;
+  const bool message = time.to >= 0;
+  const std::string name = message ? message_text(time.op, time.to) : to_string(time.op);
+  (*told_)({.kind = message ? Kind::kMessage : Kind::kOperation,
+            .layer = name,
+            .step = step_,
+            .begin = time.begin,
+            .end = time.end});
 }
 
 StageValues StageSource::values() {
@@ -87,6 +119,7 @@ Status StageSource::hand_over(int index, const Ready& ready) {
 }
 
 Result<double> StageSource::run(const StepPlace& place, const Ready& ready, const Over& over) {
+  step_ = place.step;
   for (int micro = 0; micro < micro_batches_.size(); ++micro) {
     batches_[static_cast<std::size_t>(micro)] = micro_batches_.at(place, micro);
   }
@@ -98,7 +131,9 @@ Result<double> StageSource::run(const StepPlace& place, const Ready& ready, cons
                      .done = [&](int index) { return hand_over(index, ready); },
                      .gate = gate_,
                      .told = told_});
+  const double waited = transfers_.waited_seconds();
   const Status ran = training_->run();
+  waited_seconds_ += transfers_.waited_seconds() - waited;
   if (!ran.ok()) {
     work_->stop();
     return ran;

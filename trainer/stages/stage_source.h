@@ -37,22 +37,30 @@ class StageSource final : public StepGradientSource {
   Result<Judgement> judge(Range share, std::int64_t most, LayerGate* gate) override;
   std::vector<std::size_t> openings(Way way) const override;
   RunningStatistics& running() override { return statistics_; }
-  void tell(const OnTrainerSpan* told) override { told_ = told; }
+  double waited_seconds() const override { return waited_seconds_; }
+  void tell(const OnTrainerSpan* told) override;
 
  private:
-  StageSource(const SourceParts& parts, const StagePlan& plan, StageStatistics statistics);
+  StageSource(const SourceParts& parts, const StagePlan& plan, PipelineTransfers& transfers,
+              StageStatistics statistics);
   StageValues values();
+  TiedSum timed(TiedSum tied_sum);
+  void tell_of(const PipelineOpTime& time) const;
   Status hand_over(int index, const Ready& ready);
 
   const Model<float>& model_;
   const DataSet& data_;
   const ParameterStore& parameters_;
   GradientFold& fold_;
+  PipelineTransfers& transfers_;
   MicroBatches micro_batches_;
   StageStatistics statistics_;
   std::int64_t evaluated_;  // samples of an evaluation's pass
   LayerGate* gate_ = nullptr;
   const OnTrainerSpan* told_ = nullptr;
+  std::int64_t step_ = 0;      // that is under way
+  double waited_seconds_ = 0;  // for messages and in RT, of all steps
+  const OnPipelineOp on_op_ = [this](const PipelineOpTime& time) { tell_of(time); };
   std::vector<MicroBatch> batches_;  // of the step
   std::vector<std::span<const std::uint32_t>> evaluation_;
   std::vector<int> layer_ends_;  // of each parameter: the first one behind its layer

@@ -60,6 +60,8 @@ class StepGradientSource {
   virtual std::vector<std::size_t> openings(Way way) const = 0;
   // Of the layers that are here; lives as long as this, the same at every call.
   virtual RunningStatistics& running() = 0;
+  // In which run() waited for other ranks of Scope::kModel, since this object's birth.
+  virtual double waited_seconds() const { return 0; }
   // Told of what run() does, for this object's life; null: nobody is.
   virtual void tell(const OnTrainerSpan* told) = 0;
 };

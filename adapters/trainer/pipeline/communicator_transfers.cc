@@ -1,6 +1,7 @@
 #include "adapters/trainer/pipeline/communicator_transfers.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
@@ -62,11 +63,20 @@ Status CommunicatorTransfers::receive(std::size_t number, const PipelineOp& op, 
 
 Result<bool> CommunicatorTransfers::done(std::size_t number) {
   if (!under_way_[number]->done()) return false;
-  GW_TRY(wait(number));
+  GW_TRY(end(number));
   return true;
 }
 
+// Others' lateness, and what of the messages' own time this rank had nothing else to do for.
 Status CommunicatorTransfers::wait(std::size_t number) {
+  const auto begin = std::chrono::steady_clock::now();
+  const Status status = end(number);
+  waited_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return status;
+}
+
+Status CommunicatorTransfers::end(std::size_t number) {
   std::optional<Work>& work = under_way_[number];
   if (!work.has_value()) return {};
   const Status status = work->wait();

@@ -36,6 +36,7 @@ class CommunicatorTransfers final : public PipelineTransfers {
                  std::span<std::byte> bytes) override;
   Result<bool> done(std::size_t number) override;
   Status wait(std::size_t number) override;
+  double waited_seconds() const override { return waited_seconds_; }
   // Cancels what is under way, and the communicator with it: the other ranks end, too.
   void stop() override;
 
@@ -43,10 +44,12 @@ class CommunicatorTransfers final : public PipelineTransfers {
   CommunicatorTransfers(Communicator& group, int micro_batches)
       : group_(&group), micro_batches_(micro_batches) {}
   int tag_of(const PipelineOp& op) const;
+  Status end(std::size_t number);
 
   Communicator* group_;
   int micro_batches_;
   TrafficBytes sent_{};
+  double waited_seconds_ = 0;
   std::vector<std::optional<Work>> under_way_;  // by number
 };
 

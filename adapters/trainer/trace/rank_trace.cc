@@ -34,6 +34,8 @@ Naming naming_of(TrainerSpan::Kind kind) {
     case Kind::kUpdate: return {"optimizer", "update"};
     case Kind::kAverage: return {"average", "loss over ranks"};
     case Kind::kEvaluate: return {"evaluate", "evaluate"};
+    case Kind::kOperation: return {"operation", ""};
+    case Kind::kMessage: return {"message", ""};
   }
   return {"other", "other"};
 }
@@ -72,6 +74,20 @@ int RankTrace::stream(const std::string& name) {
   return static_cast<int>(streams_.size()) - 1;
 }
 
+// A message may begin before the one before it has ended: it is in another row then.
+int RankTrace::stream_of(const TrainerSpan& span) {
+  if (span.kind == TrainerSpan::Kind::kUpdate) return stream("updates");
+  if (span.kind == TrainerSpan::Kind::kOperation) return stream("operations");
+  if (span.kind != TrainerSpan::Kind::kMessage) return 0;
+  const std::int64_t begin = nanoseconds(span.begin);
+  const auto free =
+      std::ranges::find_if(message_ends_, [&](std::int64_t end) { return end <= begin; });
+  const auto row = static_cast<std::size_t>(free - message_ends_.begin());
+  if (row == message_ends_.size()) message_ends_.push_back(0);
+  message_ends_[row] = nanoseconds(span.end);
+  return stream(row == 0 ? "messages sent" : format("messages sent %zu", row + 1));
+}
+
 // A layer's spans come before their step's, which ends last: the step that is under way is the
 // one after the last that ended.
 void RankTrace::add(const TrainerSpan& span) {
@@ -80,7 +96,7 @@ void RankTrace::add(const TrainerSpan& span) {
   const Naming naming = naming_of(span.kind);
   const std::string_view name = naming.name.empty() ? span.layer : naming.name;
   const std::lock_guard lock(mutex_);
-  const int at = span.kind == TrainerSpan::Kind::kUpdate ? stream("updates") : 0;
+  const int at = stream_of(span);
   spans_.push_back({at, std::string(name), naming.category, span.step, nanoseconds(span.begin),
                     nanoseconds(span.end)});
 }

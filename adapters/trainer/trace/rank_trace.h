@@ -55,7 +55,8 @@ class RankTrace {
  private:
   void add(const TrainerSpan& span);
   void add(const AggregateSpan& span);
-  int stream(const std::string& name);  // with mutex_ held
+  int stream(const std::string& name);     // with mutex_ held
+  int stream_of(const TrainerSpan& span);  // likewise
 
   std::int64_t first_;
   std::int64_t end_;
@@ -64,6 +65,7 @@ class RankTrace {
   std::mutex mutex_;
   std::vector<TraceSpan> spans_;
   std::vector<TraceCount> counts_;
+  std::vector<std::int64_t> message_ends_;  // of the last one, by row of messages
   std::vector<std::string> streams_{"training"};
 };
 

@@ -288,6 +288,49 @@ TEST_F(TrainStages, MeasureTheErrorsOfTheWholeModel) {
   }
 }
 
+// Idle over all of GPipe on two ranks, by its own recurrence: forwards one after another, then
+// backwards.
+double gpipe_bubble(int micro_batches, double f0, double b0, double f1, double b1) {
+  double first = 0;
+  double second = 0;
+  std::vector<double> sent;
+  for (int micro = 0; micro < micro_batches; ++micro) {
+    first += f0;
+    second = std::max(first, second) + f1;
+  }
+  for (int micro = 0; micro < micro_batches; ++micro) sent.push_back(second += b1);
+  for (const double gradient : sent) first = std::max(first, gradient) + b0;
+  return 1 - micro_batches * (f0 + b0 + f1 + b1) / (2 * first);
+}
+
+// 64 pixels to 16 to 10 classes: flatten, fc1 and relu1, then fc2; each costs 1 beside its
+// products.
+TEST_F(TrainStages, SayTheirWaitsAndTheirSimulatedBubble) {
+  const nlohmann::json whole = totals("dp=1", {"--hidden", "16"});
+  for (const char* key : {"parallel", "schedule", "bubble", "stage_wait_seconds"}) {
+    EXPECT_FALSE(whole.contains(key)) << key;
+  }
+  const nlohmann::json stages = totals("pp=2/gpipe", {"--hidden", "16"});
+  EXPECT_EQ(stages["parallel"], "dp=1,pp=2/gpipe");
+  EXPECT_EQ(stages["schedule"], "gpipe");
+  constexpr double kFirst = 64 * 16;
+  constexpr double kSecond = 16 * 10;
+  EXPECT_NEAR(stages["bubble"].get<double>(),
+              gpipe_bubble(4, kFirst + 3, 2 * kFirst, kSecond + 1, 2 * kSecond), 1e-8);
+  double waited = 0;
+  auto lines = json_lines(file("m.jsonl"));
+  lines.pop_back();
+  for (const nlohmann::json& step : lines) {
+    const double own = step["stage_wait_seconds"];
+    EXPECT_GT(own, 0);  // rank 0 waits for gradients
+    EXPECT_GE(step["exposed_seconds"].get<double>(), own);
+    EXPECT_GE(step["step_seconds"].get<double>(),
+              step["compute_seconds"].get<double>() + own - 1e-8);
+    waited += own;
+  }
+  EXPECT_NEAR(stages["stage_wait_seconds"].get<double>(), waited, 1e-7);
+}
+
 // Every rank's layers are in the trace, and no others.
 TEST_F(TrainStages, TraceTheirLayers) {
   Words words = kMlp;

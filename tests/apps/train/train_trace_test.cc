@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/sim/sim.h"
 #include "tests/apps/train/train_runs.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
@@ -26,11 +27,12 @@ class TrainTrace : public ::testing::Test {
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
   // The events of a run of `steps` steps on two ranks, with more flags.
   std::vector<Json> events(int steps, const Words& more) const {
-    Words words{"--inproc", "2",
-                "--batch",  "48",
-                "--hidden", "16",
-                "--steps",  std::to_string(steps),
-                "--trace",  file("trace.json")};
+    Words words{
+        "--inproc",        "2", "--batch", "48", "--steps", std::to_string(steps), "--trace",
+        file("trace.json")};
+    if (std::ranges::find(more, "--hidden") == more.end()) {
+      words.insert(words.end(), {"--hidden", "16"});
+    }
     words.insert(words.end(), more.begin(), more.end());
     EXPECT_EQ(train(words), "ok");
     const Json trace = Json::parse(contents(file("trace.json")), nullptr, false);
@@ -105,6 +107,74 @@ TEST_F(TrainTrace, ShardedTrainingHasGatheredParametersToo) {
   }
   EXPECT_THAT(streams, ::testing::IsSupersetOf({"training", "gradients: coder", "parameters: coder",
                                                 "gradients: wire 0", "parameters: wire 0"}));
+}
+
+// Processes in their order, and names by process and row; rows of messages are one.
+struct PipelineTrace {
+  std::vector<std::string> processes;
+  std::map<std::pair<std::string, std::string>, std::multiset<std::string>> names;
+  friend bool operator==(const PipelineTrace&, const PipelineTrace&) = default;
+};
+
+PipelineTrace pipeline_trace_of(const std::vector<Json>& events) {
+  PipelineTrace trace;
+  std::map<int, std::string> process;
+  std::map<std::pair<int, int>, std::string> row;
+  for (const Json& event : events) {
+    if (event["ph"] != "M") continue;
+    const std::string name = event["args"]["name"];
+    if (event["name"] == "process_name") trace.processes.push_back(process[event["pid"]] = name);
+    if (event["name"] == "thread_name") row[{event["pid"], event["tid"]}] = name;
+  }
+  for (const Json& event : events) {
+    if (event["ph"] != "X") continue;
+    const std::string thread = row[{event["pid"], event["tid"]}];
+    const std::string kind = thread.substr(0, std::string("messages sent").size());
+    if (kind != "operations" && kind != "messages sent") continue;
+    trace.names[{process[event["pid"]], kind}].insert(event["name"]);
+  }
+  return trace;
+}
+
+// So that both open side by side.
+TEST_F(TrainTrace, OperationsAndMessagesOfStagesAreNamedAsInTheSimulatedTrace) {
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "breadth-first"}) {
+    ::testing::internal::CaptureStdout();
+    const auto simulated = sim_command({"pipeline", "--schedules", schedule, "--ranks", "2",
+                                        "--micro-batches", "4", "--trace", file("simulated.json")});
+    ::testing::internal::GetCapturedStdout();
+    ASSERT_TRUE(simulated.has_value()) << simulated.error().message();
+    const Json trace = Json::parse(contents(file("simulated.json")));
+    const PipelineTrace ran =
+        pipeline_trace_of(events(1, {"--hidden", "16,16,16", "--accumulate", "4", "--parallel",
+                                     std::string("pp=2/") + schedule}));
+    EXPECT_THAT(ran.processes, ::testing::ElementsAre("rank 0", "rank 1")) << schedule;
+    EXPECT_EQ(ran.names.size(), 4u) << schedule;
+    EXPECT_TRUE(ran == pipeline_trace_of(trace["traceEvents"])) << schedule;
+  }
+}
+
+// Rows of a trace nest: a message that begins before the one before it has ended has another row.
+TEST_F(TrainTrace, MessagesThatOverlapHaveRowsOfTheirOwn) {
+  std::map<std::pair<int, int>, std::string> row;
+  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> spans;
+  const std::vector<Json> all =
+      events(3, {"--hidden", "16,16,16", "--accumulate", "8", "--parallel", "pp=2/gpipe"});
+  for (const Json& event : all) {
+    const std::pair<int, int> at{event["pid"], event["tid"]};
+    if (event["name"] == "thread_name") row[at] = event["args"]["name"];
+    if (event["ph"] == "X") spans[at].emplace_back(event["ts"], event["dur"]);
+  }
+  int messages = 0;
+  for (auto& [at, own] : spans) {
+    if (!row[at].starts_with("messages sent")) continue;
+    std::ranges::sort(own);
+    messages += static_cast<int>(own.size());
+    for (std::size_t i = 1; i < own.size(); ++i) {
+      EXPECT_GE(own[i].first, own[i - 1].first + own[i - 1].second - 0.002) << row[at];
+    }
+  }
+  EXPECT_EQ(messages, 3 * 8 * 2);
 }
 
 TEST_F(TrainTrace, TracingChangesNoBit) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <string>
 #include <utility>
@@ -318,6 +319,41 @@ TEST(Executor, ErrorsOfWorkNameTheOperation) {
   EXPECT_THAT(executor.value().run(),
               fails(Code::kInternal, "rank 0", "0B1", "stage 0", "micro-batch 1", "no such layer"));
   EXPECT_EQ(transfers.stops, 1);
+}
+
+TEST(Executor, TellsWhatRanWhen) {
+  const PipelineSchedule schedule =
+      lowered({.kind = PipelineKind::kOneFOneB}, 3, 4, PipelineLinks::kTagged, {});
+  BrokenTransfers transfers(*pipeline_op("9F9"));  // nowhere here
+  NoWork work;
+  auto executor =
+      PipelineExecutor::create(schedule, 1, {PipelineLinks::kTagged, true}, work, transfers);
+  ASSERT_TRUE(executor.has_value());
+  std::vector<std::string> computed;
+  std::vector<std::string> messages;
+  auto computed_until = std::chrono::steady_clock::now();
+  const OnPipelineOp told = [&](const PipelineOpTime& time) {
+    EXPECT_LE(time.begin, time.end);
+    if (time.to >= 0) {
+      messages.push_back(message_text(time.op, time.to));
+      return;
+    }
+    EXPECT_GE(time.begin, computed_until);
+    computed_until = time.end;
+    computed.push_back(to_string(time.op));
+  };
+  executor.value().tell(&told);
+  ASSERT_TRUE(executor.value().run().ok());
+  EXPECT_EQ(computed, work.ran);
+  EXPECT_THAT(messages,
+              ::testing::UnorderedElementsAre("1SF0 to rank 2", "1SF1 to rank 2", "1SF2 to rank 2",
+                                              "1SF3 to rank 2", "1SB0 to rank 0", "1SB1 to rank 0",
+                                              "1SB2 to rank 0", "1SB3 to rank 0"));
+  const std::size_t told_of = computed.size();
+  executor.value().tell(nullptr);
+  ASSERT_TRUE(executor.value().run().ok());
+  EXPECT_EQ(work.ran.size(), 2 * told_of);
+  EXPECT_EQ(computed.size(), told_of);
 }
 
 TEST(Executor, RefusesListsThatDoNotMeet) {

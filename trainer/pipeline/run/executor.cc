@@ -9,6 +9,8 @@
 namespace gradwire {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 bool is_send(PipelineOpKind kind) {
   return kind == PipelineOpKind::kSendForward || kind == PipelineOpKind::kSendBackward;
 }
@@ -169,7 +171,16 @@ Status PipelineExecutor::compute(const Turn& turn) {
     if (!ended) GW_TRY(named(transfers_->wait(receive.number), turn.op, &receive));
   }
   if (turn.op.kind == PipelineOpKind::kOptimizerStep) GW_TRY(finish_reductions(&turn.op));
-  return named(work_->run(turn.op), turn.op);
+  return named(work_on(turn.op), turn.op);
+}
+
+Status PipelineExecutor::work_on(const PipelineOp& op) {
+  if (told_ == nullptr) return work_->run(op);
+  PipelineOpTime time{.op = op, .begin = Clock::now()};
+  const Status status = work_->run(op);
+  time.end = Clock::now();
+  (*told_)(time);
+  return status;
 }
 
 Status PipelineExecutor::transfer(const Turn& turn, std::size_t index) {
@@ -184,6 +195,7 @@ Status PipelineExecutor::transfer(const Turn& turn, std::size_t index) {
   GW_TRY(reap(false));
   auto message = work_->message(turn.op);
   if (!message.has_value()) return named(message.error(), turn.op, &turn);
+  if (told_ != nullptr) turns_[index].begin = Clock::now();
   GW_TRY(named(transfers_->send(turn.number, turn.op, turn.peer, message.value()), turn.op, &turn));
   sends_.push_back(index);
   return how_.overlap ? Status() : reap(true);
@@ -196,6 +208,8 @@ Status PipelineExecutor::wait_for(const Turn& turn) {
 void PipelineExecutor::free_send(Turn& send) {
   send.ended = true;
   work_->sent(send.op);
+  if (told_ == nullptr) return;
+  (*told_)({.op = send.op, .to = send.peer, .begin = send.begin, .end = Clock::now()});
 }
 
 Status PipelineExecutor::end_send(std::size_t turn) {

@@ -13,7 +13,9 @@
 // simulate.h.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,17 @@ struct PipelineExecution {
   std::vector<StageRoom> room = {};
 };
 
+// When a computation ran, waits not included, or a message was under way: from the issue of its
+// send until the executor knew of its end.
+struct PipelineOpTime {
+  PipelineOp op = {};  // of a message: SF or SB
+  int to = -1;         // of a message: its receiver
+  std::chrono::steady_clock::time_point begin = {};
+  std::chrono::steady_clock::time_point end = {};
+};
+// Called on the thread that executes.
+using OnPipelineOp = std::function<void(const PipelineOpTime& time)>;
+
 // From one thread. Allocates at its birth alone.
 class PipelineExecutor {
  public:
@@ -52,6 +65,8 @@ class PipelineExecutor {
   Status run();
 
   std::size_t size() const { return turns_.size(); }  // operations of the list
+  // Told of what run() does from now on; borrowed. Null: nobody is.
+  void tell(const OnPipelineOp* told) { told_ = told; }
 
  private:
   static constexpr std::size_t kNone = SIZE_MAX;
@@ -63,7 +78,8 @@ class PipelineExecutor {
     // Of a computation: sends that have ended before it, in awaited_.
     std::size_t awaits_begin = 0;
     std::size_t awaits_end = 0;
-    bool ended = false;  // of a send: it has been waited for
+    bool ended = false;                                // of a send: it has been waited for
+    std::chrono::steady_clock::time_point begin = {};  // of a send, where somebody is told
   };
 
   PipelineExecutor(int rank, const PipelineExecution& how, PipelineWork& work,
@@ -78,6 +94,7 @@ class PipelineExecutor {
   Status reduce(std::size_t turn);
   Status finish_reductions(const PipelineOp* of);
   Status wait_for(const Turn& turn);
+  Status work_on(const PipelineOp& op);
   Status end_send(std::size_t turn);
   void free_send(Turn& send);
   Status reap(bool all);
@@ -95,6 +112,7 @@ class PipelineExecutor {
   std::size_t first_send_ = 0;
   std::vector<std::size_t> reductions_;
   Status status_;
+  const OnPipelineOp* told_ = nullptr;
 };
 
 }  // namespace gradwire

@@ -29,6 +29,8 @@ class PipelineTransfers {
   virtual Result<bool> done(std::size_t number) = 0;
   // Until it has ended, or its deadline: kTimedOut.
   virtual Status wait(std::size_t number) = 0;
+  // In which wait() has waited, since this object's birth; 0 where nobody counts.
+  virtual double waited_seconds() const { return 0; }
   // After an error: ends what is under way; on return nothing touches what was lent.
   virtual void stop() = 0;
 };
