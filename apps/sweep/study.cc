@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "adapters/trainer/compressor_check.h"
+#include "adapters/trainer/mesh/parallel_spec.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "apps/flags.h"
 #include "apps/sweep/run_spec.h"
@@ -207,9 +208,19 @@ Status check_rows(const StudyPlan& plan) {
   return {};
 }
 
+// Stages both hold the embedding of a tied model: what is measured of it would count twice.
+bool shares_embedding(const TrainFlags& flags) {
+  const auto tied = flags.find("tied");
+  const auto parallel = flags.find("parallel");
+  if (tied == flags.end() || tied->second == "false" || parallel == flags.end()) return false;
+  const auto spec = ParallelSpec::parse(parallel->second);
+  return spec.has_value() && spec.value().pp > 1;
+}
+
 // Whether a run has averaged gradients that --measure-every can compare: whole ones, and no momenta
 // or updates in their place.
 bool has_averages(const TrainFlags& flags) {
+  if (shares_embedding(flags)) return false;
   const auto mode = flags.find("mode");
   if (mode != flags.end() && mode->second != "sync") return false;
   const auto narrow = flags.find("no-main-grads");

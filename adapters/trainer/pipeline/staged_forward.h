@@ -41,6 +41,8 @@ class StagedForward {
   std::optional<Model<float>> part_;  // none where all of it is here
   std::vector<float> parameters_;
   std::optional<PipelineStage> stage_;
+  int before_ = -1;  // ranks that hold the stage before and the next one; -1: there is none
+  int next_ = -1;
 };
 
 }  // namespace gradwire
