@@ -27,6 +27,7 @@ constexpr double kSecondsToEnd = 2;
 
 constexpr const char* kBestFolder = "/best";  // below --checkpoint
 constexpr const char* kTestLoss = "test-loss";
+constexpr const char* kJudged = "test-labels";  // that it is the mean of
 
 std::string joined(const std::vector<std::int64_t>& numbers) {
   std::string text;
@@ -186,8 +187,9 @@ TrainingCheckpointOptions in_best_folder(TrainingCheckpointOptions options) {
 }
 
 // Of the complete ones in the folder that of the lowest test loss: there may be two, where a run
-// was killed before it had removed the one before.
-Result<std::optional<RunCheckpoints::Best>> find_best(const CheckpointStore& store) {
+// was killed before it had removed the one before. Losses of other test sets do not compare.
+Result<std::optional<RunCheckpoints::Best>> find_best(const CheckpointStore& store,
+                                                      std::int64_t judged) {
   GW_ASSIGN(const std::vector<std::int64_t> steps, store.complete());
   std::optional<RunCheckpoints::Best> best;
   for (const std::int64_t step : steps) {
@@ -198,6 +200,14 @@ Result<std::optional<RunCheckpoints::Best>> find_best(const CheckpointStore& sto
     if (!loss) {
       return Status(Code::kCorruptPayload,
                     reader.path() + ": its " + kTestLoss + " is missing (expected a number)");
+    }
+    const auto labels = settings.find(kJudged);
+    if (labels == settings.end() || labels->second != std::to_string(judged)) {
+      return Status(Code::kInvalidArgument,
+                    format("%s was judged on %s labels (expected %lld, as in this run: --eval)",
+                           reader.path().c_str(),
+                           labels == settings.end() ? "unknown" : labels->second.c_str(),
+                           static_cast<long long>(judged)));
     }
     if (!best || *loss < best->test_loss) best = {step, *loss, store.path_of(step)};
   }
@@ -210,6 +220,7 @@ RunCheckpoints::RunCheckpoints(const TrainOptions& options, const std::string& c
                                const DataSet& data, Communicator& communicator, Trainer& trainer,
                                DistributedStrategy& strategy)
     : options_(options),
+      judged_(data.labels_of(data.evaluation())),
       trainer_(trainer),
       strategy_(strategy),
       communicator_(communicator),
@@ -243,8 +254,13 @@ Status RunCheckpoints::start_best() {
   std::string found;
   const CheckpointStore store(options_.checkpoint + kBestFolder);
   if (communicator_.rank() == 0) {
-    const auto best = find_best(store);
+    const auto best = find_best(store, judged_);
     looked = best.error();
+    if (!looked.ok()) {
+      looked =
+          Status(looked.code(), std::string(looked.message()) + "; remove " + options_.checkpoint +
+                                    kBestFolder + ", or leave --checkpoint-best away");
+    }
     if (best.has_value() && best.value()) {
       found = std::to_string(best.value()->step) + " " + shortest(best.value()->test_loss);
     }
@@ -266,6 +282,7 @@ Status RunCheckpoints::keep_best(const StepReport& step) {
   if (!best_ || !step.test_loss || !step.averaged || !strategy_.replicas_equal()) return {};
   if (kept_ && (*step.test_loss >= kept_->test_loss || done == kept_->step)) return {};
   best_->carry(kTestLoss, shortest(*step.test_loss));
+  best_->carry(kJudged, std::to_string(judged_));
   GW_TRY(best_->save(step.lr, step.loss_scale.value_or(1)));
   GW_TRY(best_->keep_only(done));
   const CheckpointStore store(options_.checkpoint + kBestFolder);

@@ -56,6 +56,7 @@ class RunCheckpoints {
   Status keep_best(const StepReport& step);
 
   const TrainOptions& options_;
+  std::int64_t judged_;  // labels of an evaluation
   Trainer& trainer_;
   DistributedStrategy& strategy_;
   Communicator& communicator_;

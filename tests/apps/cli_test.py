@@ -151,7 +151,7 @@ class Json(unittest.TestCase):
                      ("`inspect flight`", ("inspect", "flight", scratch)),
                      ("`inspect encode`", ("inspect", "encode", "topk:k=3", "--elements", "100", "--out", payload)),
                      ("`inspect payload`", ("inspect", "payload", payload)),
-                     ("`plan`", ("plan", "--params", "1e6")),
+                     ("`plan`", ("plan", *"--layers 4 --width 64 --heads 4 --sequence 64 --parallel dp=1,pp=2".split())),
                      ("`sim` OPERATION", ("sim", "broadcast", "--ranks", "4", "--bytes", "1K")),
                      ("`sim pipeline`", ("sim", "pipeline", "--ranks", "2")),
                      ("`version`", ("version",))]

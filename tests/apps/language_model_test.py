@@ -195,6 +195,9 @@ class Generate(unittest.TestCase):
         run(*again, "--steps", 14, "--resume", folder=self.folder)
         self.assertEqual(json.loads((self.folder / "spoilt.jsonl").read_text().splitlines()[-1])["best_step"], best)
         self.assertEqual(os.listdir(self.folder / "spoilt/best"), [f"step-{best:010}"])
+        others = [3 if word == "4" else word for word in again]  # another part of the text
+        done = run(*others, "--steps", 16, "--resume", folder=self.folder, code=1)
+        self.assertRegex(done.stderr.decode(), r"was judged on \d+ labels \(expected \d+.*remove spoilt/best")
 
     def test_what_is_no_language_model_is_refused(self):
         run("train", "--steps", 1, "--checkpoint", "digits", folder=self.folder)
