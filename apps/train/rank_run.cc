@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "adapters/trainer/agreement.h"
 #include "adapters/trainer/compressor_check.h"
 #include "adapters/trainer/divergence.h"
 #include "adapters/trainer/sharded/tensor_shards.h"
@@ -214,10 +215,13 @@ Status RankRun::load_parameters() {
   const std::vector<NamedTensor> tensors = saved_tensors(wide);
   if (stages_ != nullptr) {
     WholeModel whole;
+    Status read;
     if (communicator_.rank() == 0) {
       whole = stages_->whole_model();
-      GW_TRY(load_safetensors(options_.load_params, whole.tensors));
+      read = load_safetensors(options_.load_params, whole.tensors);
     }
+    // Who waits for a broadcast of a rank that has left would blame that.
+    GW_TRY(share_outcome(communicator_, read, {}, options_.deadline).error());
     GW_TRY(stages_->spread(communicator_, whole, tensors).with_context(options_.load_params));
     return wide.empty() ? Status() : trainer_.start_from(std::move(wide));
   }

@@ -49,7 +49,7 @@ class TrainLanguage : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-// 203 tokens are predicted by 26 windows, the last one of 3 tokens, whoever evaluates them.
+// 203 tokens are predicted by 26 windows, the last one of 3 tokens, on any ranks.
 TEST_F(TrainLanguage, EvaluatesEveryTokenOnce) {
   const Words full{"--text-valid", file("valid"), "--eval", "full"};
   const nlohmann::json whole = lines(full).back();

@@ -197,7 +197,7 @@ TEST_F(TrainStages, SendTheirParametersOnceAStep) {
   }
 }
 
-// A file is the whole model's, whoever reads it.
+// A file is the whole model's, on any stages.
 TEST_F(TrainStages, LoadTheirPartsOfAFile) {
   const Words resnet{"--model", "resnet8", "--width", "4"};
   for (const Words& model : {kMlp, resnet}) {
