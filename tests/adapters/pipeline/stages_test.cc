@@ -74,7 +74,7 @@ TEST(StagesHaveTheBitsOfOneRank, Gpt) {
 
 TEST(StagesHaveTheBitsOfOneRank, TiedGpt) {
   for (const char* optimizer : {"sgd", "adamw"}) {
-    expect_bits(tied_gpt(), grammar_text(), optimizer, {1, 2, 3, 4}, {1, 4, 6});
+    expect_bits(tied_gpt(), grammar_text(), optimizer, {2, 4}, {1, 6});  // stages_matrix has all
   }
 }
 
