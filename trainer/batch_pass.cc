@@ -33,7 +33,7 @@ std::int64_t BatchPass::passes_of(std::int64_t samples) const {
 std::int64_t BatchPass::other_bytes(const Model<float>& model, std::int64_t max_rows,
                                     std::int64_t labels, MemorySpace where) {
   if (where == MemorySpace::kCuda) {
-    return DeviceBatch::bytes_there(model, max_rows, labels);
+    return DeviceBatch::bytes_there(model, {.rows = max_rows, .labels = labels});
   }
   return parameter_elems(model.buffers()) * static_cast<std::int64_t>(sizeof(float));
 }
@@ -57,7 +57,8 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
   const MemorySpace where = options.memory.device().space;
   if (where == MemorySpace::kCuda) {
     GW_ASSIGN(pass.there_,
-              DeviceBatch::create(model, max_rows, data.labels_per_sample(), options.memory));
+              DeviceBatch::create(model, {.rows = max_rows, .labels = data.labels_per_sample()},
+                                  options.memory));
   }
   GW_ASSIGN(pass.activations_,
             Activations<float>::create(model.activation_sizes(max_rows, segments, where), max_rows,
@@ -105,7 +106,8 @@ Result<ModelPass<float>> BatchPass::load(std::span<const float> params, const Sa
   const auto rows = static_cast<std::int64_t>(samples.size());
   if (there_ != nullptr) {
     data_->take(from, samples, there_->samples(rows), there_->labels(rows));
-    GW_TRY(there_->load(rows, activations_.values(0, rows)));
+    GW_TRY(there_->load_samples(activations_.values(0, rows)));
+    GW_TRY(there_->load_labels(rows));
     return ModelPass<float>{params,
                             rows,
                             &activations_,
@@ -145,9 +147,9 @@ Status BatchPass::add_judgement(std::span<const std::uint32_t> samples, Judgemen
   sum.labels += labels;
   if (there_ != nullptr) {
     there_->judge(model_->loss(), labels, outputs, {});
-    GW_ASSIGN(const DeviceBatch::Found found, there_->found());
-    sum.correct += static_cast<std::int64_t>(found.correct);
-    sum.loss += found.loss * static_cast<double>(labels);
+    GW_ASSIGN(const std::span<const DeviceBatch::Found> found, there_->found());
+    sum.correct += static_cast<std::int64_t>(found[0].correct);
+    sum.loss += found[0].loss * static_cast<double>(labels);
     return {};
   }
   const auto judged =
@@ -175,8 +177,8 @@ Result<double> BatchPass::run(std::span<const float> params, const MicroBatch& b
   }
   GW_TRY(walk_->backward(pass, grads, ready, gate));
   if (there_ == nullptr) return loss;
-  GW_ASSIGN(const DeviceBatch::Found found, there_->found());
-  return found.loss;
+  GW_ASSIGN(const std::span<const DeviceBatch::Found> found, there_->found());
+  return found[0].loss;
 }
 
 Result<Judgement> BatchPass::judge(std::span<const float> params, std::int64_t begin,

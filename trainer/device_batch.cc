@@ -17,33 +17,45 @@ std::span<T> values_of(const Buffer& buffer) {
 }  // namespace
 
 Result<std::unique_ptr<DeviceBatch>> DeviceBatch::create(const Model<float>& model,
-                                                         std::int64_t rows, std::int64_t labels,
+                                                         const Sizes& sizes,
                                                          const MemoryArena& arena) {
-  std::unique_ptr<DeviceBatch> made(new DeviceBatch());
-  made->input_ = model.input().elems();
-  made->labels_ = labels;
+  std::unique_ptr<DeviceBatch> made(new DeviceBatch(sizes));
   GW_ASSIGN(made->kernels_, make_layer_kernels(arena.stream()));
-  const auto inputs = static_cast<std::size_t>(rows * made->input_);
-  const auto all = static_cast<std::size_t>(rows * labels);
-  GW_ASSIGN(made->samples_here_, Buffer::allocate(inputs * sizeof(float), kPinned));
-  GW_ASSIGN(made->labels_here_, Buffer::allocate(all * sizeof(std::uint32_t), kPinned));
-  GW_ASSIGN(made->labels_there_, arena.allocate(MemoryClass::kOther, all * sizeof(std::uint32_t)));
-  GW_ASSIGN(made->by_label_, arena.allocate(MemoryClass::kOther, 2 * all * sizeof(double)));
+  GW_TRY(made->take_ends(model, arena));
   const auto buffers = static_cast<std::size_t>(parameter_elems(model.buffers()));
   if (buffers > 0) {
     GW_ASSIGN(made->buffers_, arena.allocate(MemoryClass::kOther, buffers * sizeof(float)));
     const auto sums = static_cast<std::size_t>(model.statistics_elems());
     GW_ASSIGN(made->statistics_, ReadBack::create(arena, sums * sizeof(double)));
   }
-  GW_ASSIGN(made->found_, ReadBack::create(arena, sizeof(Found)));
   return made;
 }
 
-std::int64_t DeviceBatch::bytes_there(const Model<float>& model, std::int64_t rows,
-                                      std::int64_t labels) {
+// What the model's two ends need: samples and labels that are on their way, and losses.
+Status DeviceBatch::take_ends(const Model<float>& model, const MemoryArena& arena) {
+  if (sizes_.reads) {
+    input_ = model.input().elems();
+    const auto inputs = static_cast<std::size_t>(sizes_.rows * input_) * sizes_.at_once;
+    GW_ASSIGN(samples_here_, Buffer::allocate(inputs * sizeof(float), kPinned));
+  }
+  if (!sizes_.judges) return {};
+  const auto one = static_cast<std::size_t>(sizes_.rows * sizes_.labels);
+  const std::size_t all = one * sizes_.at_once;
+  GW_ASSIGN(labels_here_, Buffer::allocate(all * sizeof(std::uint32_t), kPinned));
+  GW_ASSIGN(labels_there_, arena.allocate(MemoryClass::kOther, one * sizeof(std::uint32_t)));
+  GW_ASSIGN(by_label_, arena.allocate(MemoryClass::kOther, 2 * one * sizeof(double)));
+  GW_ASSIGN(found_, ReadBack::create(arena, sizes_.at_once * sizeof(Found)));
+  return {};
+}
+
+std::int64_t DeviceBatch::bytes_there(const Model<float>& model, const Sizes& sizes) {
   constexpr auto kOfLabel = static_cast<std::int64_t>(sizeof(std::uint32_t) + 2 * sizeof(double));
   const std::int64_t buffers = parameter_elems(model.buffers());
-  std::int64_t bytes = rows * labels * kOfLabel + static_cast<std::int64_t>(sizeof(Found));
+  std::int64_t bytes = 0;
+  if (sizes.judges) {
+    bytes += sizes.rows * sizes.labels * kOfLabel +
+             static_cast<std::int64_t>(sizes.at_once * sizeof(Found));
+  }
   if (buffers > 0) {
     bytes += buffers * static_cast<std::int64_t>(sizeof(float)) +
              model.statistics_elems() * static_cast<std::int64_t>(sizeof(double));
@@ -51,40 +63,52 @@ std::int64_t DeviceBatch::bytes_there(const Model<float>& model, std::int64_t ro
   return bytes;
 }
 
-std::span<float> DeviceBatch::samples(std::int64_t rows) const {
-  return values_of<float>(samples_here_).first(static_cast<std::size_t>(rows * input_));
+std::span<float> DeviceBatch::samples(std::int64_t rows, std::size_t micro) const {
+  const auto most = static_cast<std::size_t>(sizes_.rows * input_);
+  return values_of<float>(samples_here_)
+      .subspan(micro * most, static_cast<std::size_t>(rows * input_));
 }
 
-std::span<std::uint32_t> DeviceBatch::labels(std::int64_t rows) const {
-  return values_of<std::uint32_t>(labels_here_).first(static_cast<std::size_t>(rows * labels_));
+std::span<std::uint32_t> DeviceBatch::labels(std::int64_t rows, std::size_t micro) const {
+  const auto most = static_cast<std::size_t>(sizes_.rows * sizes_.labels);
+  return values_of<std::uint32_t>(labels_here_)
+      .subspan(micro * most, static_cast<std::size_t>(rows * sizes_.labels));
 }
 
-Status DeviceBatch::load(std::int64_t rows, std::span<float> x) const {
+Status DeviceBatch::load_samples(std::span<float> x, std::size_t micro) const {
   const Stream stream = kernels_->stream();
-  const ConstByteSpan numbers = std::as_bytes(labels(rows));
-  GW_TRY(copy_bytes(std::as_bytes(samples(rows)), kPinned, std::as_writable_bytes(x), stream.device,
-                    stream));
+  const auto most = static_cast<std::size_t>(sizes_.rows * input_);
+  const std::span<const float> here = values_of<float>(samples_here_).subspan(micro * most);
+  return copy_bytes(std::as_bytes(here.first(x.size())), kPinned, std::as_writable_bytes(x),
+                    stream.device, stream);
+}
+
+Status DeviceBatch::load_labels(std::int64_t rows, std::size_t micro) const {
+  const Stream stream = kernels_->stream();
+  const ConstByteSpan numbers = std::as_bytes(labels(rows, micro));
   return copy_bytes(numbers, kPinned, labels_there_.bytes().first(numbers.size()), stream.device,
                     stream);
 }
 
 void DeviceBatch::judge(Loss loss, std::int64_t count, std::span<const float> outputs,
-                        std::span<float> by_outputs) {
+                        std::span<float> by_outputs, std::size_t micro) {
   const auto judged = static_cast<std::size_t>(count);
   const std::span<const std::uint32_t> labels =
       values_of<const std::uint32_t>(labels_there_).first(judged);
   const std::span<double> by_label = values_of<double>(by_label_).first(2 * judged);
+  const std::span<double> found = found_.there<double>().subspan(2 * micro, 2);
   if (loss == Loss::kSquares) {
-    kernels_->squared_error(outputs, labels, by_outputs, by_label, found_.there<double>());
+    kernels_->squared_error(outputs, labels, by_outputs, by_label, found);
   } else {
-    kernels_->cross_entropy(outputs, labels, by_outputs, by_label, found_.there<double>());
+    kernels_->cross_entropy(outputs, labels, by_outputs, by_label, found);
   }
 }
 
-auto DeviceBatch::found() const -> Result<Found> {
+auto DeviceBatch::found() const -> Result<std::span<const Found>> {
   GW_TRY(kernels_->status());
-  GW_ASSIGN(const std::span<const Found> found, found_.read<Found>());
-  return found[0];
+  if (sizes_.judges) return found_.read<Found>();
+  GW_TRY(wait_for(kernels_->stream()));
+  return std::span<const Found>();
 }
 
 Status DeviceBatch::set_buffers(std::span<const float> values) const {
