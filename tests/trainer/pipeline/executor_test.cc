@@ -262,9 +262,11 @@ class BrokenTransfers final : public PipelineTransfers {
     ++waits;
     return ops_[number] == at_ ? Status(Code::kTimedOut, "nothing came in 2 s") : Status();
   }
+  Status finish() override { return finished; }
   void stop() override { ++stops; }
   int waits = 0;
   int stops = 0;
+  Status finished;
 
  private:
   PipelineOp at_;
@@ -354,6 +356,21 @@ TEST(Executor, TellsWhatRanWhen) {
   ASSERT_TRUE(executor.value().run().ok());
   EXPECT_EQ(work.ran.size(), 2 * told_of);
   EXPECT_EQ(computed.size(), told_of);
+}
+
+// Of transfers that streams alone have waited for.
+TEST(Executor, WhatIsFoundBehindTheListIsItsError) {
+  const PipelineSchedule schedule =
+      lowered({.kind = PipelineKind::kGpipe}, 2, 2, PipelineLinks::kTagged, {});
+  BrokenTransfers transfers(*pipeline_op("9F9"));
+  transfers.finished = Status(Code::kPeerLost, "rank 0 is gone");
+  NoWork work;
+  auto executor =
+      PipelineExecutor::create(schedule, 1, {PipelineLinks::kTagged, true}, work, transfers);
+  ASSERT_TRUE(executor.has_value());
+  EXPECT_THAT(executor.value().run(), fails(Code::kPeerLost, "pipeline rank 1", "rank 0 is gone"));
+  EXPECT_EQ(work.ran.back(), "1B1");
+  EXPECT_EQ(transfers.stops, 1);
 }
 
 TEST(Executor, RefusesListsThatDoNotMeet) {

@@ -151,7 +151,8 @@ Status PipelineExecutor::run() {
 Status PipelineExecutor::run_all() {
   for (std::size_t turn = 0; turn < turns_.size(); ++turn) GW_TRY(take(turn));
   GW_TRY(finish_reductions(nullptr));
-  return reap(true);
+  GW_TRY(reap(true));
+  return transfers_->finish().with_context(format("pipeline rank %d", rank_));
 }
 
 Status PipelineExecutor::take(std::size_t index) {

@@ -11,6 +11,8 @@ namespace gradwire {
 
 // A transfer that has been started is known by its number: below the number of all transfers of a
 // rank's list, free again when wait() has returned or done() was true. Memory is lent until then.
+// Where computations are enqueued on a device's stream a transfer may be, too: it has ended for
+// whatever is enqueued behind it, and the host knows how it went when finish() returns.
 // The operation names the message: a send has one receive, on the other rank, with the same
 // micro-batch and pipe. From the thread that executes.
 class PipelineTransfers {
@@ -31,6 +33,9 @@ class PipelineTransfers {
   virtual Status wait(std::size_t number) = 0;
   // In which wait() has waited, since this object's birth; 0 where nobody counts.
   virtual double waited_seconds() const { return 0; }
+  // Behind a list's last wait(): until what streams alone have waited for has ended. Its first
+  // error is returned.
+  virtual Status finish() { return {}; }
   // After an error: ends what is under way; on return nothing touches what was lent.
   virtual void stop() = 0;
 };
