@@ -1,10 +1,13 @@
 #include "adapters/trainer/pipeline/rank_stages.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
 
 #include "base/elements.h"
+#include "device/host_copy.h"
 #include "trainer/parameters.h"
+#include "trainer/precision.h"
 #include "trainer/stages/stage_source.h"
 
 namespace gradwire {
@@ -22,14 +25,29 @@ TensorView tensor_of(std::span<const NamedTensor> tensors, const std::string& na
   return std::ranges::find(tensors, name, &NamedTensor::name)->tensor;
 }
 
+// A tensor in fp32 or 16 bits, wherever it lies.
+Status read_wide(const TensorView& tensor, std::span<float> values) {
+  GW_ASSIGN(const HostCopy copy, HostCopy::of(tensor));
+  if (tensor.dtype() == DType::kF32) {
+    std::ranges::copy(copy.bytes(), std::as_writable_bytes(values).begin());
+    return {};
+  }
+  const auto* const halves = reinterpret_cast<const std::uint16_t*>(copy.bytes().data());
+  load(precision_of(tensor.dtype()), std::span(halves, values.size()), values);
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<RankStages>> RankStages::create(const Model<float>& whole,
                                                        const PipelineSchedule& schedule,
-                                                       MeshGroups& groups, bool gathers) {
+                                                       MeshGroups& groups, bool gathers,
+                                                       const Stream& stream) {
   GW_ASSIGN(Communicator* const group, groups.group(MeshScope::kPp));
-  GW_ASSIGN(StagePlan plan, plan_stages(whole, schedule, group->rank(), {}, gathers));
-  GW_ASSIGN(CommunicatorTransfers transfers, CommunicatorTransfers::create(*group, plan.schedule));
+  const PipelineLinks links = links_of(*group, stream.device);
+  GW_ASSIGN(StagePlan plan, plan_stages(whole, schedule, group->rank(), {.links = links}, gathers));
+  GW_ASSIGN(CommunicatorTransfers transfers,
+            CommunicatorTransfers::create(*group, plan.schedule, links, stream));
   const int last = plan.schedule.stages() - 1;
   const bool is_end = plan.stages.front().stage == 0 || plan.stages.back().stage == last;
   Communicator* ends = nullptr;
@@ -37,14 +55,15 @@ Result<std::unique_ptr<RankStages>> RankStages::create(const Model<float>& whole
     GW_ASSIGN(ends, groups.group(MeshScope::kEmbed));
   }
   return std::unique_ptr<RankStages>(
-      new RankStages(whole, *group, ends, std::move(plan), std::move(transfers)));
+      new RankStages(whole, *group, ends, std::move(plan), std::move(transfers), stream));
 }
 
 SourceChoice RankStages::source() {
   return {[this](const SourceParts& parts) {
             return StageSource::create(
                 parts, plan_, transfers_, [this](const TensorView& sum) -> Status {
-                  GW_ASSIGN(Work work, ends_->all_reduce(sum, ReduceOp::kSum));
+                  const OpOptions behind{.deadline = {}, .stream = stream_};
+                  GW_ASSIGN(Work work, ends_->all_reduce(sum, ReduceOp::kSum, behind));
                   tied_bytes_ += sum.bytes().size();  // between two ranks
                   return work.wait().with_context("tied parameters");
                 });
@@ -90,25 +109,27 @@ Status RankStages::spread(Communicator& world, const WholeModel& whole,
       GW_TRY(work.wait().with_context("stages: " + info.name));
       const auto mine = std::ranges::find(own, info.name, &NamedTensor::name);
       if (mine == own.end()) continue;
-      std::ranges::copy(elements<float>(ConstTensorView(sent)),
-                        elements<float>(mine->tensor).begin());
+      GW_TRY(write_from_host(ConstTensorView(sent).bytes(), mine->tensor));
     }
   }
   return {};
 }
 
 Result<WholeModel> RankStages::gather(std::span<const NamedTensor> own) {
+  std::vector<float> values;  // of one tensor at a time
   if (group_.rank() != 0) {
     for (const std::string& name : tensor_names(part_)) {
-      GW_ASSIGN(Work work, group_.send(tensor_of(own, name), 0));
+      const TensorView tensor = tensor_of(own, name);
+      values.resize(static_cast<std::size_t>(tensor.elems()));
+      GW_TRY(read_wide(tensor, values));
+      GW_ASSIGN(Work work, group_.send(view_of(std::span(values)), 0));
       GW_TRY(work.wait().with_context("stages: " + name));
     }
     return WholeModel();
   }
   WholeModel all = whole_model();
   for (const NamedTensor& mine : own) {
-    std::ranges::copy(elements<float>(ConstTensorView(mine.tensor)),
-                      elements<float>(tensor_of(all.tensors, mine.name)).begin());
+    GW_TRY(read_wide(mine.tensor, elements<float>(tensor_of(all.tensors, mine.name))));
   }
   for (int rank = 1; rank < group_.size(); ++rank) {
     const Model<float> part = part_of(rank);

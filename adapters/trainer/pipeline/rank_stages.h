@@ -11,6 +11,7 @@
 #include "adapters/trainer/pipeline/communicator_transfers.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
+#include "gradwire/stream.h"
 #include "trainer/model.h"
 #include "trainer/model_share.h"
 #include "trainer/pipeline/schedule.h"
@@ -32,12 +33,14 @@ class RankStages {
  public:
   // `schedule`: valid, without transfers, for the mesh's pp ranks. `whole` and `groups` are
   // borrowed for the object's life. gathers: as plan_stages() has it, for strategies that bring
-  // parameters (Demands::layer_by_layer). Collective over the rank's groups of the scopes pp and,
-  // where the model's ends are tied, embed. Errors as plan_stages() and
-  // CommunicatorTransfers::create().
+  // parameters (Demands::layer_by_layer). `stream`: what the rank computes on, borrowed, too; on a
+  // device messages between stages are its memory, and by NCCL their links are ordered. Collective
+  // over the rank's groups of the scopes pp and, where the model's ends are tied, embed. Errors as
+  // plan_stages() and CommunicatorTransfers::create().
   static Result<std::unique_ptr<RankStages>> create(const Model<float>& whole,
                                                     const PipelineSchedule& schedule,
-                                                    MeshGroups& groups, bool gathers = false);
+                                                    MeshGroups& groups, bool gathers = false,
+                                                    const Stream& stream = {});
   RankStages(const RankStages&) = delete;
   RankStages& operator=(const RankStages&) = delete;
 
@@ -51,8 +54,7 @@ class RankStages {
   // Memory for all of the model.
   WholeModel whole_model() const;
   // Collective over all ranks of `world`, the mesh's: parameters and running statistics of model()
-  // become those of `whole`, which is rank 0's; the others' is not looked at. `own`: of model(), on
-  // the host.
+  // become those of `whole`, which is rank 0's; the others' is not looked at. `own`: of model().
   Status spread(Communicator& world, const WholeModel& whole,
                 std::span<const NamedTensor> own) const;
   // What this rank has sent to other stages since it began: activations and their gradients, and
@@ -60,19 +62,20 @@ class RankStages {
   TrafficBytes traffic_bytes() const;
 
   // Collective over the group: the first of its ranks has the whole model, the others nothing.
-  // `own`: parameters and running statistics of model(), as a trainer has them, on the host.
+  // `own`: parameters and running statistics of model(), as a trainer has them, in fp32 or 16 bits.
   Result<WholeModel> gather(std::span<const NamedTensor> own);
 
  private:
   RankStages(const Model<float>& whole, Communicator& group, Communicator* ends, StagePlan plan,
-             CommunicatorTransfers transfers)
+             CommunicatorTransfers transfers, const Stream& stream)
       : whole_(whole),
         group_(group),
         ends_(ends),
         plan_(std::move(plan)),
         share_(share_of_stages(whole, plan_)),
         part_(whole.part(plan_.layers())),
-        transfers_(std::move(transfers)) {}
+        transfers_(std::move(transfers)),
+        stream_(stream) {}
   Model<float> part_of(int rank) const;
 
   const Model<float>& whole_;
@@ -82,6 +85,7 @@ class RankStages {
   ModelShare share_;
   Model<float> part_;
   CommunicatorTransfers transfers_;
+  Stream stream_;
   std::uint64_t tied_bytes_ = 0;  // sent
 };
 
