@@ -60,12 +60,12 @@ std::string canonical(const Registry& registry, const std::string& compressor) {
 
 // Null where --parallel asks for none. Collective.
 Result<std::unique_ptr<RankStages>> make_stages(const TrainOptions& o, const Problem& problem,
-                                                MeshGroups& groups) {
+                                                MeshGroups& groups, const Stream& stream) {
   if (groups.sizes().pp == 1) return std::unique_ptr<RankStages>();
   GW_ASSIGN(const PipelineSchedule schedule,
             choose_pipeline(to_string(o.parallel.order), groups.sizes().pp,
                             static_cast<int>(o.accumulate)));
-  return RankStages::create(problem.model, schedule, groups, o.zero == 3);
+  return RankStages::create(problem.model, schedule, groups, o.zero == 3, stream);
 }
 
 // Of a run whose model is in stages.
@@ -131,7 +131,7 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   GW_ASSIGN(MeshGroups groups, MeshGroups::create(communicator, sizes));
   GW_ASSIGN(TrainingOptions training, training_options(options, problem.data, groups));
   GW_ASSIGN(const Demands demands, strategy_demands(options));
-  auto stages = make_stages(options, problem, groups);
+  auto stages = make_stages(options, problem, groups, training.places.device.stream());
   if (!stages.has_value()) return stages.error().with_context("train");
   RankStages* const held = stages.value().get();
   if (held != nullptr) training.share = &held->share();
@@ -194,17 +194,6 @@ std::vector<NamedTensor> RankRun::saved_tensors(std::vector<float>& wide) {
     all = named_tensors(table, wide);
   }
   for (NamedTensor& buffer : trainer_.buffers()) all.push_back(std::move(buffer));
-  return all;
-}
-
-// Likewise what passes read, all of it in fp32.
-std::vector<NamedTensor> RankRun::read_tensors(std::vector<float>& wide) {
-  const std::vector<NamedTensor> parameters = trainer_.parameters();
-  std::vector<NamedTensor> all = saved_tensors(wide);
-  for (std::size_t i = 0; !wide.empty() && i < parameters.size(); ++i) {
-    const TensorView& stored = parameters[i].tensor;
-    load(precision_of(stored.dtype()), halves_of(stored), floats_of(all[i].tensor));
-  }
   return all;
 }
 
@@ -438,12 +427,14 @@ Status RankRun::hash_whole(const WholeModel& whole, RunFacts& facts) const {
 
 // Likewise; the hash is that of a rank that holds all of it.
 Status RankRun::save_and_hash_whole(RunFacts& facts) {
-  std::vector<float> wide;
-  GW_ASSIGN(WholeModel whole, stages_->gather(read_tensors(wide)));
+  std::vector<NamedTensor> read = trainer_.parameters();
+  for (NamedTensor& buffer : trainer_.buffers()) read.push_back(std::move(buffer));
+  GW_ASSIGN(WholeModel whole, stages_->gather(read));
   if (report_ != nullptr) GW_TRY(hash_whole(whole, facts));
   if (options_.save_params.empty()) return {};
+  std::vector<float> wide;
+  const std::vector<NamedTensor> saved = saved_tensors(wide);
   if (!wide.empty()) {
-    const std::vector<NamedTensor> saved = saved_tensors(wide);
     GW_TRY(strategy_->keeper().gather_master(wide));
     GW_ASSIGN(whole, stages_->gather(saved));
   }

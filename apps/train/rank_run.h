@@ -84,7 +84,6 @@ class RankRun {
     return stages_ == nullptr ? problem_.model : stages_->model();
   }
   std::vector<NamedTensor> saved_tensors(std::vector<float>& wide);
-  std::vector<NamedTensor> read_tensors(std::vector<float>& wide);
   Status load_parameters();
 
   const TrainOptions& options_;

@@ -42,18 +42,36 @@ TEST_P(TrainOnOneDevice, GivesTheSameBitsTwiceAndAboutTheHosts) {
 // may, too.
 INSTANTIATE_TEST_SUITE_P(
     Jobs, TrainOnOneDevice,
-    testing::Values(TrainCase{"plain", {}, 1e-5}, TrainCase{"clip", {"--clip", "0.2"}, 1e-5},
-                    TrainCase{"adamw", {"--optimizer", "adamw", "--lr", "0.01"}, 1e-3},
-                    TrainCase{"zero_1", {"--zero", "1"}, 1e-5},
-                    TrainCase{"zero_2", {"--zero", "2"}, 1e-5},
-                    TrainCase{"zero_3", {"--zero", "3"}, 1e-5},
-                    TrainCase{"offload", {"--offload", "optimizer"}, 1e-5},
-                    TrainCase{"bf16", {"--precision", "bf16"}, 1e-2},
-                    TrainCase{"qsgd", {"--compressor", "qsgd:bits=4,min_elems=0"}, 1e-2},
-                    TrainCase{"topk", {"--compressor", "topk:ratio=0.1,ef=ef14,min_elems=0"}, 1e-2},
-                    TrainCase{
-                        "powersgd", {"--compressor", "powersgd:rank=2,ef=ef14,min_elems=0"}, 1e-2}),
+    testing::Values(
+        TrainCase{"plain", {}, 1e-5}, TrainCase{"clip", {"--clip", "0.2"}, 1e-5},
+        TrainCase{"adamw", {"--optimizer", "adamw", "--lr", "0.01"}, 1e-3},
+        TrainCase{"zero_1", {"--zero", "1"}, 1e-5}, TrainCase{"zero_2", {"--zero", "2"}, 1e-5},
+        TrainCase{"zero_3", {"--zero", "3"}, 1e-5},
+        TrainCase{"offload", {"--offload", "optimizer"}, 1e-5},
+        TrainCase{"stages", {"--parallel", "pp=2", "--accumulate", "4"}, 1e-5},
+        TrainCase{"stages_bf16",
+                  {"--parallel", "pp=2/zb-h1", "--accumulate", "4", "--precision", "bf16"},
+                  1e-2},
+        TrainCase{"bf16", {"--precision", "bf16"}, 1e-2},
+        TrainCase{"qsgd", {"--compressor", "qsgd:bits=4,min_elems=0"}, 1e-2},
+        TrainCase{"topk", {"--compressor", "topk:ratio=0.1,ef=ef14,min_elems=0"}, 1e-2},
+        TrainCase{"powersgd", {"--compressor", "powersgd:rank=2,ef=ef14,min_elems=0"}, 1e-2}),
     [](const auto& info) { return info.param.name; });
+
+using StagesOnOneDevice = gpu::ProgramRuns;
+
+// Replicas of stages; the host's parameters, about, whatever they shard.
+TEST_F(StagesOnOneDevice, ShardTheirStateAboutAsOnTheHost) {
+  for (const char* zero : {"0", "1", "2", "3"}) {
+    const auto run = [&](const std::string& device) {
+      return Words{"--inproc",     "4", "--device", device, "--parallel", "dp=2,pp=2",
+                   "--accumulate", "3", "--zero",   zero};
+    };
+    ASSERT_EQ(train_briefly(run("cuda:0"), "there"), "ok") << zero;
+    ASSERT_EQ(train_briefly(run("cpu"), "here"), "ok") << zero;
+    EXPECT_LE(relative_distance(file("here"), file("there")), 1e-5) << zero;
+  }
+}
 
 using ReportsOnOneDevice = gpu::ProgramRuns;
 

@@ -9,15 +9,37 @@
 #include "base/text.h"
 
 namespace gradwire {
+namespace {
+
+// Null on the host.
+Result<std::unique_ptr<DeviceBatch>> device_batch(const SourceParts& parts, const StagePlan& plan) {
+  const MemoryArena& memory = parts.options.places.device;
+  if (memory.device().space != MemorySpace::kCuda) return std::unique_ptr<DeviceBatch>();
+  const int last = plan.schedule.stages() - 1;
+  const auto holds = [&](int stage) {
+    return std::ranges::find(plan.stages, stage, &StagePlace::stage) != plan.stages.end();
+  };
+  return DeviceBatch::create(parts.model,
+                             {.rows = parts.options.shares().samples(parts.options.batch),
+                              .labels = parts.data.labels_per_sample(),
+                              .at_once = static_cast<std::size_t>(plan.schedule.micro_batches),
+                              .reads = holds(0),
+                              .judges = holds(last)},
+                             memory);
+}
+
+}  // namespace
 
 StageSource::StageSource(const SourceParts& parts, const StagePlan& plan,
-                         PipelineTransfers& transfers, StageStatistics statistics)
+                         PipelineTransfers& transfers, std::unique_ptr<DeviceBatch> there,
+                         StageStatistics statistics)
     : model_(parts.model),
       data_(parts.data),
       parameters_(parts.parameters),
       fold_(parts.fold),
       transfers_(transfers),
       micro_batches_(parts.data, parts.options),
+      there_(std::move(there)),
       statistics_(std::move(statistics)),
       evaluated_(BatchPass::evaluated_at_once(parts.options.shares().samples(parts.options.batch))),
       batches_(static_cast<std::size_t>(plan.schedule.micro_batches)),
@@ -35,9 +57,6 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
                                                                 PipelineTransfers& transfers,
                                                                 TiedSum tied_sum) {
   const TrainingOptions& options = parts.options;
-  if (options.places.device.device().space != MemorySpace::kHost) {
-    return Status(Code::kUnsupported, "stages of a pipeline on a GPU (expected the CPU)");
-  }
   if (parts.fold.hands_each_over()) {
     return Status(Code::kUnsupported,
                   "stages of a pipeline that hand each micro-batch's gradients over (expected "
@@ -54,13 +73,16 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
                   format("a schedule of %d micro-batches for accumulate %d (expected as many)",
                          plan.schedule.micro_batches, options.accumulate));
   }
+  GW_ASSIGN(std::unique_ptr<DeviceBatch> there, device_batch(parts, plan));
   GW_ASSIGN(StageStatistics statistics,
-            StageStatistics::create(parts.model, options.places.device));
-  std::unique_ptr<StageSource> made(new StageSource(parts, plan, transfers, std::move(statistics)));
+            StageStatistics::create(parts.model, options.places.device, there.get()));
+  std::unique_ptr<StageSource> made(
+      new StageSource(parts, plan, transfers, std::move(there), std::move(statistics)));
   GW_ASSIGN(made->work_, StageWork::create(parts.model, parts.data, plan,
                                            {.max_rows = options.shares().samples(options.batch),
                                             .recompute = options.recompute,
                                             .memory = options.places.device,
+                                            .there = made->there_.get(),
                                             .tied_sum = made->timed(std::move(tied_sum))}));
   GW_ASSIGN(made->training_,
             PipelineExecutor::create(plan.schedule, plan.rank, plan.how, *made->work_, transfers));
@@ -118,6 +140,13 @@ Status StageSource::hand_over(int index, const Ready& ready) {
   return {};
 }
 
+// Behind the whole list: what it found is known, or nothing of it is under way.
+Status StageSource::settled(const Status& ran) {
+  if (ran.ok()) return work_->settle();
+  work_->stop();
+  return ran;
+}
+
 Result<double> StageSource::run(const StepPlace& place, const Ready& ready, const Over& over) {
   step_ = place.step;
   for (int micro = 0; micro < micro_batches_.size(); ++micro) {
@@ -134,10 +163,7 @@ Result<double> StageSource::run(const StepPlace& place, const Ready& ready, cons
   const double waited = transfers_.waited_seconds();
   const Status ran = training_->run();
   waited_seconds_ += transfers_.waited_seconds() - waited;
-  if (!ran.ok()) {
-    work_->stop();
-    return ran;
-  }
+  GW_TRY(settled(ran));
   for (int complete = 1; complete <= micro_batches_.size(); ++complete) GW_TRY(over(complete));
   return work_->mean_loss();
 }
@@ -147,6 +173,7 @@ Result<Judgement> StageSource::judge(Range share, std::int64_t most, LayerGate* 
   const auto passes_a_round = static_cast<std::int64_t>(evaluation_.size());
   const std::int64_t a_round = evaluated_ * passes_a_round;
   Judgement sum;
+  GW_TRY(statistics_.use_values());
   for (std::int64_t round = 0; round * a_round < most; ++round) {
     std::int64_t at = share.begin + round * a_round;
     for (std::span<const std::uint32_t>& samples : evaluation_) {
@@ -157,11 +184,7 @@ Result<Judgement> StageSource::judge(Range share, std::int64_t most, LayerGate* 
       at += rows;
     }
     work_->begin_evaluation(values(), evaluation_, gate);
-    const Status ran = evaluating_->run();
-    if (!ran.ok()) {
-      work_->stop();
-      return ran;
-    }
+    GW_TRY(settled(evaluating_->run()));
     sum.labels += work_->judgement().labels;
     sum.correct += work_->judgement().correct;
     sum.loss += work_->judgement().loss;

@@ -1,5 +1,6 @@
 // Gradients of the layers of one rank's stages: micro-batches go through the stages of all ranks of
-// Scope::kPipeline, in the order of a schedule.
+// Scope::kPipeline, in the order of a schedule. On a device the host waits for it where a step or a
+// round of an evaluation ends, beside what transfers wait for.
 #pragma once
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "gradwire/status.h"
+#include "trainer/device_batch.h"
 #include "trainer/pipeline/run/executor.h"
 #include "trainer/pipeline/run/transfers.h"
 #include "trainer/stages/stage_plan.h"
@@ -24,8 +26,8 @@ class StageSource final : public StepGradientSource {
   // parts.model: StagePlan::layers() of the whole (Model::part()). `transfers` is borrowed.
   // Where the plan gathers, a gate has each layer opened once a step, forward, from the first to
   // the last; else it is this rank's own: layers are opened in the schedule's order. kUnsupported
-  // names what stages do not serve: a device, micro-batches that are handed over one by one,
-  // momentum at the worker of a parameter that two ranks hold. kInvalidArgument: another number of
+  // names what stages do not serve: micro-batches that are handed over one by one, momentum
+  // at the worker of a parameter that two ranks hold. kInvalidArgument: another number of
   // micro-batches than the schedule's.
   static Result<std::unique_ptr<StepGradientSource>> create(const SourceParts& parts,
                                                             const StagePlan& plan,
@@ -42,7 +44,8 @@ class StageSource final : public StepGradientSource {
 
  private:
   StageSource(const SourceParts& parts, const StagePlan& plan, PipelineTransfers& transfers,
-              StageStatistics statistics);
+              std::unique_ptr<DeviceBatch> there, StageStatistics statistics);
+  Status settled(const Status& ran);
   StageValues values();
   TiedSum timed(TiedSum tied_sum);
   void tell_of(const PipelineOpTime& time) const;
@@ -54,6 +57,7 @@ class StageSource final : public StepGradientSource {
   GradientFold& fold_;
   PipelineTransfers& transfers_;
   MicroBatches micro_batches_;
+  std::unique_ptr<DeviceBatch> there_;  // null on the host
   StageStatistics statistics_;
   std::int64_t evaluated_;  // samples of an evaluation's pass
   LayerGate* gate_ = nullptr;

@@ -72,6 +72,7 @@ void StageWork::begin_evaluation(const StageValues& values,
                                  LayerGate* gate) {
   evaluates_ = true;
   step_ = {.values = values, .gate = gate};
+  for (Micro& micro : micros_) micro = {};
   evaluated_ = samples;
   judgement_ = {};
 }
@@ -145,52 +146,81 @@ Status StageWork::gather(const Held& held, bool opens) {
   return {};
 }
 
-Status StageWork::forward(Held& held, int micro) {
-  const std::int64_t rows = rows_of(micro);
-  ModelPass<float> pass{step_.values.params, rows};
-  pass.buffers = step_.values.buffers;
-  pass.statistics = step_.values.statistics;
+ModelPass<float> StageWork::pass_of(int micro) const {
+  ModelPass<float> pass{step_.values.params, rows_of(micro)};
+  pass.buffers = there_ == nullptr ? step_.values.buffers : there_->buffers();
+  pass.statistics = there_ == nullptr ? step_.values.statistics : there_->statistics();
+  pass.device = there_ == nullptr ? nullptr : &there_->kernels();
   pass.told = step_.told;
   pass.context.mode = PassMode::kEvaluate;
   if (!evaluates_) pass.context = step_.batches[static_cast<std::size_t>(micro)].context;
+  return pass;
+}
+
+// Labels of the micro-batch are in labels_ on return.
+Status StageWork::read_samples(int micro, std::span<float> input) {
+  const std::int64_t rows = rows_of(micro);
+  const auto at = static_cast<std::size_t>(micro);
+  labels_.resize(static_cast<std::size_t>(rows * data_.labels_per_sample()));
+  data_.take(evaluates_ ? data_.test() : data_.train(), samples_of(micro),
+             there_ == nullptr ? input : there_->samples(rows, at), labels_);
+  return there_ == nullptr ? Status() : there_->load_samples(input, at);
+}
+
+// On the host.
+std::span<const std::uint32_t> StageWork::read_labels(int micro) {
+  const std::int64_t rows = rows_of(micro);
+  labels_.resize(static_cast<std::size_t>(rows * data_.labels_per_sample()));
+  const std::span<std::uint32_t> labels =
+      there_ == nullptr ? std::span(labels_)
+                        : there_->labels(rows, static_cast<std::size_t>(micro));
+  const auto inputs = static_cast<std::size_t>(rows * data_.shape().elems());
+  data_.take(evaluates_ ? data_.test() : data_.train(), samples_of(micro),
+             std::span(inputs_).first(inputs), labels);
+  return labels;
+}
+
+Status StageWork::forward(Held& held, int micro) {
+  const ModelPass<float> pass = pass_of(micro);
   GW_ASSIGN(const std::span<float> input, held.stage.open(micro, pass));
   if (held.is_first) {
     const TimedSpan span(step_.told, TrainerSpan::Kind::kLoad,
                          static_cast<std::int64_t>(pass.context.step));
-    labels_.resize(static_cast<std::size_t>(rows * data_.labels_per_sample()));
-    data_.take(evaluates_ ? data_.test() : data_.train(), samples_of(micro), input, labels_);
+    GW_TRY(read_samples(micro, input));
   } else {
     GW_ASSIGN(Held* const before,
               held.before_here ? this->held(held.number - 1) : Result<Held*>(&held));
     MessagePool& pool = held.before_here ? before->activations_out : held.activations_in;
     GW_ASSIGN(const std::span<float> message, pool.find(micro));
-    std::copy_n(message.begin(), input.size(), input.begin());
+    GW_TRY(memory_.copy(message.first(input.size()), input));
     pool.give_back(micro);
   }
-  if (rows > 0) GW_TRY(held.stage.forward(micro, layer_gate()).error());
+  if (pass.rows > 0) GW_TRY(held.stage.forward(micro, layer_gate()).error());
   if (!held.is_last) {
     GW_ASSIGN(const std::span<const float> output, held.stage.output(micro));
     GW_ASSIGN(const std::span<float> message, held.activations_out.take(micro));
-    std::ranges::copy(output, message.begin());
+    GW_TRY(memory_.copy(output, message.first(output.size())));
   }
   if (!evaluates_) return {};
-  if (held.is_last && rows > 0) GW_TRY(judge(held, micro));
+  if (held.is_last && pass.rows > 0) GW_TRY(judge(held, micro));
   held.stage.close(micro);
   return {};
 }
 
-// Labels of the micro-batch are in labels_ on return.
 Status StageWork::judge(Held& held, int micro) {
-  const std::span<const std::uint32_t> samples = samples_of(micro);
-  const std::int64_t labels = data_.labels_of(samples);
-  labels_.resize(static_cast<std::size_t>(rows_of(micro) * data_.labels_per_sample()));
-  const auto inputs = static_cast<std::size_t>(rows_of(micro) * data_.shape().elems());
-  data_.take(data_.test(), samples, std::span(inputs_).first(inputs), labels_);
+  const std::int64_t labels = data_.labels_of(samples_of(micro));
+  const std::span<const std::uint32_t> here = read_labels(micro);
   GW_ASSIGN(const std::span<const float> all, held.stage.output(micro));
   const auto outputs = all.first(static_cast<std::size_t>(labels * data_.classes()));
-  const auto judged =
-      std::span<const std::uint32_t>(labels_).first(static_cast<std::size_t>(labels));
   judgement_.labels += labels;
+  if (there_ != nullptr) {
+    const auto at = static_cast<std::size_t>(micro);
+    GW_TRY(there_->load_labels(rows_of(micro), at));
+    there_->judge(model_.loss(), labels, outputs, {}, at);
+    micros_[at].judged = labels;
+    return {};
+  }
+  const auto judged = here.first(static_cast<std::size_t>(labels));
   judgement_.correct += count_correct<float>(outputs, judged);
   judgement_.loss +=
       gradwire::mean_loss<float>(model_.loss(), outputs, judged, {}) * static_cast<double>(labels);
@@ -198,19 +228,38 @@ Status StageWork::judge(Held& held, int micro) {
 }
 
 Status StageWork::derive_loss(Held& held, int micro) {
-  const MicroBatch& batch = step_.batches[static_cast<std::size_t>(micro)];
+  const auto at = static_cast<std::size_t>(micro);
+  const MicroBatch& batch = step_.batches[at];
   const TimedSpan span(step_.told, TrainerSpan::Kind::kLoss,
                        static_cast<std::int64_t>(batch.context.step));
-  const std::int64_t rows = rows_of(micro);
-  labels_.resize(static_cast<std::size_t>(rows * data_.labels_per_sample()));
-  const auto inputs = static_cast<std::size_t>(rows * data_.shape().elems());
-  data_.take(data_.train(), batch.samples, std::span(inputs_).first(inputs), labels_);
+  const std::span<const std::uint32_t> labels = read_labels(micro);
   GW_ASSIGN(const std::span<const float> outputs, held.stage.output(micro));
   GW_ASSIGN(const std::span<float> by_outputs, held.stage.output_gradient(micro));
-  micros_[static_cast<std::size_t>(micro)].loss =
-      gradwire::mean_loss<float>(model_.loss(), outputs, labels_, by_outputs);
+  if (there_ != nullptr) {
+    GW_TRY(there_->load_labels(rows_of(micro), at));
+    const auto count = static_cast<std::int64_t>(labels.size());
+    there_->judge(model_.loss(), count, outputs, by_outputs, at);
+    micros_[at].judged = count;
+    if (batch.loss_scale != 1) there_->kernels().scale(by_outputs, batch.loss_scale);
+    return {};
+  }
+  micros_[at].loss = gradwire::mean_loss<float>(model_.loss(), outputs, labels, by_outputs);
   if (batch.loss_scale == 1) return {};
   return scale(view_of<float>(by_outputs), batch.loss_scale, {});
+}
+
+Status StageWork::settle() {
+  if (there_ == nullptr) return {};
+  GW_ASSIGN(const std::span<const DeviceBatch::Found> found, there_->found());
+  for (std::size_t at = 0; at < micros_.size(); ++at) {
+    const std::int64_t judged = micros_[at].judged;
+    if (judged == 0) continue;
+    micros_[at].loss = found[at].loss;
+    if (!evaluates_) continue;
+    judgement_.correct += static_cast<std::int64_t>(found[at].correct);
+    judgement_.loss += found[at].loss * static_cast<double>(judged);
+  }
+  return {};
 }
 
 Status StageWork::take_gradient(Held& held, int micro) {
@@ -218,7 +267,7 @@ Status StageWork::take_gradient(Held& held, int micro) {
   MessagePool& pool = held.next_here ? next->gradients_out : held.gradients_in;
   GW_ASSIGN(const std::span<float> message, pool.find(micro));
   GW_ASSIGN(const std::span<float> by_outputs, held.stage.output_gradient(micro));
-  std::copy_n(message.begin(), by_outputs.size(), by_outputs.begin());
+  GW_TRY(memory_.copy(message.first(by_outputs.size()), by_outputs));
   pool.give_back(micro);
   return {};
 }
@@ -227,8 +276,7 @@ Status StageWork::hand_gradient(Held& held, int micro) {
   if (held.is_first) return {};
   GW_ASSIGN(const std::span<const float> by_inputs, held.stage.input_gradient(micro));
   GW_ASSIGN(const std::span<float> message, held.gradients_out.take(micro));
-  std::ranges::copy(by_inputs, message.begin());
-  return {};
+  return memory_.copy(by_inputs, message.first(by_inputs.size()));
 }
 
 bool StageWork::is_shared(int parameter) const {

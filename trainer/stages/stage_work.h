@@ -4,6 +4,9 @@
 //
 // A message is a micro-batch's activations or their derivative, (rows, width) in fp32, always with
 // room for all rows. Between stages of one rank it is handed over in place.
+//
+// On a device all of it is enqueued on the arena's stream, in the order of the list, so that
+// nothing waits for another and the host waits in settle() alone.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +18,7 @@
 
 #include "gradwire/status.h"
 #include "trainer/data/data_set.h"
+#include "trainer/device_batch.h"
 #include "trainer/gradient_fold.h"
 #include "trainer/judgement.h"
 #include "trainer/memory/memory_arena.h"
@@ -45,6 +49,9 @@ class StageWork final : public PipelineWork {
     std::int64_t max_rows = 1;  // samples of a micro-batch
     std::string recompute = "none";
     MemoryArena memory = {};
+    // On a device, of the rank's part: with room for all micro-batches.
+    // Borrowed. Its buffers and statistics are used instead of StageValues'.
+    DeviceBatch* there = nullptr;
     TiedSum tied_sum = {};  // where StagePlan::shared has parameters
   };
   // All are borrowed; `model`: the rank's part. Errors as PipelineStage::create().
@@ -62,13 +69,16 @@ class StageWork final : public PipelineWork {
     const OnTrainerSpan* told = nullptr;
   };
   void begin_step(const Step& step);
-  // Of the step: the mean of the losses where the last stage is, else 0.
+  // Of the step, once it is settled: the mean of the losses where the last stage is, else 0.
   double mean_loss() const;
 
   // Samples of the evaluation, by micro-batch; what is behind them is empty. Forwards alone follow.
   void begin_evaluation(const StageValues& values,
                         std::span<const std::span<const std::uint32_t>> samples, LayerGate* gate);
-  // Of the evaluation's samples where the last stage is.
+  // After all operations of a step or an evaluation: what a device found in them is known. Waits
+  // for it; an error of anything that was enqueued is this call's.
+  Status settle();
+  // Of the evaluation's samples where the last stage is, once it is settled.
   const Judgement& judgement() const { return judgement_; }
   // Forgets what is under way.
   void stop();
@@ -97,15 +107,23 @@ class StageWork final : public PipelineWork {
     std::span<float> grads = {};
     std::size_t stages_left = 0;  // without their gradients
     double loss = 0;
+    std::int64_t judged = 0;  // labels, on a device
   };
 
   StageWork(const Model<float>& model, const DataSet& data, const Options& options)
-      : model_(model), data_(data), max_rows_(options.max_rows), tied_sum_(options.tied_sum) {}
+      : model_(model),
+        data_(data),
+        memory_(options.memory),
+        there_(options.there),
+        tied_sum_(options.tied_sum) {}
   Result<Held*> held(int stage);
   Result<std::span<float>> taken(const PipelineOp& op);
   // Who brings parameters layer by layer; null: they are there.
   LayerGate* layer_gate() const { return gathers_ ? nullptr : step_.gate; }
   Status gather(const Held& held, bool opens);
+  ModelPass<float> pass_of(int micro) const;
+  Status read_samples(int micro, std::span<float> input);
+  std::span<const std::uint32_t> read_labels(int micro);
   Status forward(Held& held, int micro);
   Status judge(Held& held, int micro);
   Status derive_loss(Held& held, int micro);
@@ -119,7 +137,8 @@ class StageWork final : public PipelineWork {
 
   const Model<float>& model_;
   const DataSet& data_;
-  std::int64_t max_rows_;
+  MemoryArena memory_;
+  DeviceBatch* there_;    // null on the host
   bool gathers_ = false;  // stages' parameters, all of a stage at a time
   TiedSum tied_sum_;
   std::vector<int> shared_;  // parameters that another rank holds, too

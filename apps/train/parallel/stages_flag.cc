@@ -23,7 +23,8 @@ const std::vector<UnservedByStages>& unserved_by_stages() {
       {"--accumulate-policy", "sum-then-reduce",
        [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
       {"--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
-      {"--device", "--device cpu", [](Options o) { return o.place.space == MemorySpace::kCuda; }},
+      {"--device", "--device cpu, or neither --memory nor --dry-run",
+       [](Options o) { return o.place.space == MemorySpace::kCuda && (o.memory || o.dry_run); }},
       {"--measure-every", "--measure-every 0, or no --tied",
        [](Options o) { return o.tied && o.measure_every > 0; }},
   };

@@ -166,6 +166,22 @@ TEST_F(NcclLaunch, TrainRunsOverIt) {
   }
 }
 
+TEST_F(NcclLaunch, StagesTrainOverIt) {
+  const auto run = [&](const std::string& name, const Words& more) {
+    Words words{"--inproc",     "2",   "--device", "cuda", "--parallel",    "pp=2",
+                "--accumulate", "4",   "--steps",  "4",    "--batch",       "24",
+                "--hidden",     "8,8", "--seed",   "11",   "--save-params", file(name)};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(words);
+  };
+  ASSERT_EQ(run("messages", {}), "ok");
+  fake_.take_log();
+  ASSERT_EQ(run("nccl", {"--transport", "nccl"}), "ok");
+  EXPECT_THAT(std::string(fake_.take_log()),
+              AllOf(HasSubstr("ncclSend rank 0: "), HasSubstr("ncclSend rank 1: ")));
+  EXPECT_EQ(contents(file("messages")), contents(file("nccl")));
+}
+
 TEST_F(NcclLaunch, BenchRunsOverIt) {
   for (const char* const compressor : {"none", "qsgd:bits=4", "topk:ratio=0.1"}) {
     const Words words{"--device", "cuda", "--transport", "nccl", "--compressor", compressor};
