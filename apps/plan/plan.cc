@@ -22,18 +22,23 @@ std::string heading(const PlanQuestion& q) {
 }
 
 void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
-  std::printf("\nMemory of a rank\n");
-  std::printf("%-7s %12s %12s %12s %12s %12s %12s %12s %9s %8s\n", "zero", "parameters",
-              "gradients", "optimizer", "gathered", "activations", "workspace", "total", "B/param",
-              "saving");
+  const bool staged = q.parallel.pp > 1;
+  const auto messages = [staged](const std::string& text) {
+    return staged ? format(" %12s", text.c_str()) : std::string();
+  };
+  std::printf("\nMemory of a rank%s\n", staged ? ", the one of the pipeline that needs most" : "");
+  std::printf("%-7s %12s %12s %12s %12s %12s %12s%s %12s %9s %8s\n", "zero", "parameters",
+              "gradients", "optimizer", "gathered", "activations", "workspace",
+              messages("messages").c_str(), "total", "B/param", "saving");
   for (const PlanMemory& row : rows) {
     const MemoryRow& b = row.bytes;
-    std::printf("%-7s %12s %12s %12s %12s %12s %12s %12s %9.4g %7.4gx%s\n",
+    std::printf("%-7s %12s %12s %12s %12s %12s %12s%s %12s %9.4g %7.4gx%s\n",
                 format("%d%s", row.stage, row.stage == q.zero ? " *" : "").c_str(),
                 amount(b.params).c_str(), amount(b.grads).c_str(), amount(b.optimizer).c_str(),
                 amount(b.gathered).c_str(), amount(b.activations).c_str(),
-                amount(b.workspace).c_str(), amount(b.total()).c_str(), row.state_per_param,
-                row.saving, row.fits ? "" : "  does not fit");
+                amount(b.workspace).c_str(), messages(amount(b.messages)).c_str(),
+                amount(b.total()).c_str(), row.state_per_param, row.saving,
+                row.fits ? "" : "  does not fit");
   }
   if (rows.front().bytes.activations == 0) {
     std::printf(
@@ -41,41 +46,47 @@ void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
   }
 }
 
-void print_ranks(const PlanQuestion& q, const std::vector<PlanRankMemory>& rows) {
+void print_ranks(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
   if (rows.empty()) return;
   std::printf("\nMemory of the ranks of a pipeline, %s with %lld micro-batches, zero %lld\n",
               to_string(q.parallel.order).c_str(), static_cast<long long>(q.accumulate),
               static_cast<long long>(q.zero));
-  std::printf("%-5s %-12s %9s %12s %12s %12s %12s %12s %12s\n", "rank", "stages", "contexts",
-              "parameters", "gradients", "optimizer", "activations", "messages", "total");
-  for (const PlanRankMemory& row : rows) {
+  std::printf("%-5s %-12s %9s %12s %12s %12s %12s %12s %12s %12s %12s\n", "rank", "stages",
+              "contexts", "parameters", "gradients", "optimizer", "gathered", "activations",
+              "workspace", "messages", "total");
+  for (const PlanRank& row : rows) {
     std::string stages;
-    for (const int stage : row.rank.stages) {
+    for (const int stage : row.stages) {
       stages += (stages.empty() ? "" : ",") + std::to_string(stage);
     }
-    std::printf("%-5d %-12s %9d %12s %12s %12s %12s %12s %12s\n", row.rank.rank, stages.c_str(),
-                row.rank.contexts, amount(row.bytes.params).c_str(),
-                amount(row.bytes.grads).c_str(), amount(row.bytes.optimizer).c_str(),
-                amount(row.bytes.activations).c_str(), amount(row.bytes.messages).c_str(),
-                amount(row.bytes.total()).c_str());
+    const MemoryRow& b = row.bytes;
+    std::printf("%-5d %-12s %9d %12s %12s %12s %12s %12s %12s %12s %12s\n", row.rank,
+                stages.c_str(), row.contexts, amount(b.params).c_str(), amount(b.grads).c_str(),
+                amount(b.optimizer).c_str(), amount(b.gathered).c_str(),
+                amount(b.activations).c_str(), amount(b.workspace).c_str(),
+                amount(b.messages).c_str(), amount(b.total()).c_str());
   }
-  std::printf("the table above is of the rank with most, messages in its total\n");
+  if (q.transformer.layers > 0) {
+    std::printf("as gradwire train holds a gpt of this shape, whose activations are in fp32\n");
+  }
 }
 
-std::string rank_lines(const PlanQuestion& q, const std::vector<PlanRankMemory>& rows) {
+std::string rank_lines(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
   std::string text;
-  for (const PlanRankMemory& row : rows) {
+  for (const PlanRank& row : rows) {
     nlohmann::ordered_json json;
     json["kind"] = "rank";
     json["zero"] = q.zero;
-    json["rank"] = row.rank.rank;
-    json["stages"] = row.rank.stages;
-    json["contexts"] = row.rank.contexts;
-    json["params"] = row.rank.params;
+    json["rank"] = row.rank;
+    json["stages"] = row.stages;
+    json["contexts"] = row.contexts;
+    json["params"] = row.params;
     json["params_bytes"] = row.bytes.params;
     json["grads_bytes"] = row.bytes.grads;
     json["optimizer_bytes"] = row.bytes.optimizer;
+    json["gathered_bytes"] = row.bytes.gathered;
     json["activation_bytes"] = row.bytes.activations;
+    json["workspace_bytes"] = row.bytes.workspace;
     json["message_bytes"] = row.bytes.messages;
     json["total_bytes"] = row.bytes.total();
     text += json.dump() + "\n";
@@ -112,6 +123,7 @@ std::string memory_lines(const std::vector<PlanMemory>& rows) {
     json["gathered_bytes"] = row.bytes.gathered;
     json["activation_bytes"] = row.bytes.activations;
     json["workspace_bytes"] = row.bytes.workspace;
+    json["message_bytes"] = row.bytes.messages;
     json["total_bytes"] = row.bytes.total();
     json["state_bytes_per_param"] = row.state_per_param;
     json["saving"] = row.saving;
@@ -158,9 +170,10 @@ Result<int> plan_command(const std::vector<std::string>& args) {
   PlanQuestion q;
   GW_ASSIGN(const auto outcome, read_plan_flags(args, q));
   if (outcome == Flags::Outcome::kHelp) return 0;
-  GW_ASSIGN(const std::vector<PlanMemory> memory, plan_memory(q));
-  GW_ASSIGN(const std::vector<PlanStep> steps, plan_steps(q));
-  GW_ASSIGN(const std::vector<PlanRankMemory> ranks, plan_rank_memory(q, static_cast<int>(q.zero)));
+  GW_ASSIGN(const PlanRanks by_stage, plan_ranks(q));
+  GW_ASSIGN(const std::vector<PlanMemory> memory, plan_memory(q, by_stage));
+  GW_ASSIGN(const std::vector<PlanStep> steps, plan_steps(q, by_stage));
+  const std::vector<PlanRank>& ranks = by_stage[static_cast<std::size_t>(q.zero)];
   const std::string rows =
       (q.memory ? memory_lines(memory) + rank_lines(q, ranks) : std::string()) +
       (q.cost ? cost_lines(steps) : std::string());

@@ -53,10 +53,12 @@ PlanStep step_of(const PlanQuestion& q, int stage, double params) {
   step.traffic.push_back(times(reduces_each(q) ? q.accumulate : 1,
                                traffic_of(q, "gradients", reduce, params, travelling_bytes(q))));
   if (stage == 0) return step;
+  // At stage 3 for every pass of every micro-batch; stages of a pipeline gather once a step.
+  const bool each_pass = stage == 3 && q.parallel.pp == 1;
   const char* when[] = {"parameters", "parameters for backward"};
-  for (int pass = 0; pass < (stage == 3 ? 2 : 1); ++pass) {
+  for (int pass = 0; pass < (each_pass ? 2 : 1); ++pass) {
     step.traffic.push_back(
-        times(stage == 3 ? q.accumulate : 1,
+        times(each_pass ? q.accumulate : 1,
               traffic_of(q, when[pass], OpKind::kAllGather, params, travelling_bytes(q))));
   }
   return step;
@@ -76,25 +78,7 @@ double PlanStep::seconds() const {
   return sum;
 }
 
-Result<std::vector<PlanRankMemory>> plan_rank_memory(const PlanQuestion& question, int stage) {
-  std::vector<PlanRankMemory> rows;
-  if (question.parallel.pp == 1) return rows;
-  GW_ASSIGN(std::vector<PlanRank> ranks, plan_ranks(question));
-  GW_ASSIGN(MemoryQuestion asked, memory_question(question, stage));
-  asked.tensor_ranks = asked.pipeline_stages = 1;
-  for (PlanRank& rank : ranks) {
-    asked.params = rank.params;
-    asked.activation_bytes = rank.activations;
-    asked.message_bytes = rank.messages;
-    // From a stage's first operation of a step to its last one.
-    asked.gathered_params = rank.params;
-    const MemoryRow bytes = training_memory(asked);
-    rows.push_back({std::move(rank), bytes});
-  }
-  return rows;
-}
-
-Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
+Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question, const PlanRanks& ranks) {
   std::vector<PlanMemory> rows;
   for (int stage = 0; stage < kZeroStages; ++stage) {
     GW_ASSIGN(const MemoryQuestion asked, memory_question(question, stage));
@@ -102,12 +86,11 @@ Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
     row.stage = stage;
     row.bytes = training_memory(asked);
     double held = question.params / static_cast<double>(question.parallel.tp);
-    GW_ASSIGN(const std::vector<PlanRankMemory> ranks, plan_rank_memory(question, stage));
-    for (const PlanRankMemory& one : ranks) {
-      if (one.rank.rank > 0 && one.bytes.total() <= row.bytes.total()) continue;
+    for (const PlanRank& one : ranks[static_cast<std::size_t>(stage)]) {
+      if (one.rank > 0 && one.bytes.total() <= row.bytes.total()) continue;
       row.bytes = one.bytes;
-      row.rank = one.rank.rank;
-      held = one.rank.params;
+      row.rank = one.rank;
+      held = one.params;
     }
     const double state = row.bytes.params + row.bytes.grads + row.bytes.optimizer;
     row.state_per_param = held > 0 ? state / held : 0;
@@ -119,12 +102,11 @@ Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question) {
   return rows;
 }
 
-Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q) {
+Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q, const PlanRanks& ranks) {
   double params = q.params / static_cast<double>(q.parallel.tp);
   if (q.parallel.pp > 1) {  // the stages' replicas exchange beside one another
-    GW_ASSIGN(const std::vector<PlanRank> ranks, plan_ranks(q));
     params = 0;
-    for (const PlanRank& rank : ranks) params = std::max(params, rank.params);
+    for (const PlanRank& rank : ranks.front()) params = std::max(params, rank.params);
   }
   std::vector<PlanStep> steps;
   for (int stage = 0; stage < kZeroStages; ++stage) {

@@ -17,13 +17,7 @@ struct PlanMemory {
   bool fits = true;
   int rank = 0;  // of a pipeline: the one with most
 };
-Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question);
-// Of every rank of a pipeline, at the stage of ZeRO that is asked for; empty without one.
-struct PlanRankMemory {
-  PlanRank rank;
-  MemoryRow bytes;
-};
-Result<std::vector<PlanRankMemory>> plan_rank_memory(const PlanQuestion& question, int stage);
+Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question, const PlanRanks& ranks);
 
 // One operation of a step over the data-parallel ranks.
 struct PlanTraffic {
@@ -40,6 +34,6 @@ struct PlanStep {
 };
 // Stages 0 to 3 (0 without main gradients), then the compressed exchanges of stage 0, if a
 // compressor is asked for.
-Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& question);
+Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& question, const PlanRanks& ranks);
 
 }  // namespace gradwire

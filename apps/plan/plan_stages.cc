@@ -1,73 +1,120 @@
 #include "apps/plan/plan_stages.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "apps/sim/pipeline_choice.h"
-#include "base/text.h"
-#include "trainer/pipeline/lower.h"
-#include "trainer/pipeline/message_room.h"
+#include "trainer/accounts/run_memory.h"
+#include "trainer/models.h"
+#include "trainer/parameters.h"
 #include "trainer/stages/stage_plan.h"
 
 namespace gradwire {
 namespace {
 
-constexpr double kFp32Bytes = 4;
-
-// A stage of a transformer: the first stages have a layer more where they do not come out even; the
-// embeddings are the first one's, the last norm and the head the last one's.
-TransformerShape stage_shape(const TransformerShape& whole, int stage, int stages) {
-  TransformerShape shape = whole;
-  shape.layers = whole.layers / stages + (stage < whole.layers % stages ? 1 : 0);
-  return shape;
+// The bundled model of that shape; shapes alone, so that any size may be asked about.
+Result<Model<float>> model_of(const TransformerShape& shape) {
+  ModelOptions options{"gpt"};
+  options.width = shape.width;
+  options.layers = shape.layers;
+  options.heads = shape.heads;
+  options.tied = true;  // as transformer_params() counts
+  return make_model<float>(options, {shape.sequence, 1, 1},
+                           std::max<std::int64_t>(shape.vocabulary, 1));
 }
 
-double stage_params(const TransformerShape& whole, int stage, int stages) {
-  TransformerShape layers = stage_shape(whole, stage, stages);
-  layers.vocabulary = layers.sequence = 0;
-  const auto h = static_cast<double>(whole.width);
-  const double norm = 2 * h;
-  double params = transformer_params(layers) - norm;
-  if (stage == 0) params += static_cast<double>(whole.vocabulary + whole.sequence) * h;
-  if (stage == stages - 1) params += norm + static_cast<double>(whole.vocabulary) * h;
-  return params;
+Result<RunMemoryQuestion> run_question(const PlanQuestion& q, int stage) {
+  GW_ASSIGN(const MemoryQuestion asked, memory_question(q, stage));
+  RunMemoryQuestion run;
+  run.micro_batch = q.transformer.batch;
+  run.accumulate = static_cast<int>(q.accumulate);
+  run.recompute = q.recompute;
+  GW_ASSIGN(run.precision, parse_precision(q.precision));
+  run.optimizer = q.optimizer == "momentum" ? "sgd" : q.optimizer;
+  if (q.optimizer == "sgd") run.momentum = 0;
+  run.stage = stage;
+  run.ranks = static_cast<int>(q.data_ranks);
+  run.main_gradients = !q.no_main_grads;
+  run.whole_gradients = asked.whole_gradients;
+  run.labels = q.transformer.sequence;
+  return run;
+}
+
+MemoryRow row_of(const RunMemory& memory) {
+  const auto bytes = [&memory](MemoryClass what) {
+    return static_cast<double>(memory.device[static_cast<std::size_t>(what)]);
+  };
+  MemoryRow row;
+  row.params = bytes(MemoryClass::kParameters);
+  row.grads = bytes(MemoryClass::kGradients) + bytes(MemoryClass::kMainGradients);
+  row.optimizer = bytes(MemoryClass::kMaster) + bytes(MemoryClass::kMoments);
+  row.gathered = bytes(MemoryClass::kGathered);
+  row.activations = bytes(MemoryClass::kActivations);
+  row.workspace = bytes(MemoryClass::kWorkspace) + bytes(MemoryClass::kOther);
+  row.messages = bytes(MemoryClass::kMessages);
+  return row;
+}
+
+PlanRank rank_of(const PipelineSchedule& schedule, int number) {
+  PlanRank rank;
+  rank.rank = number;
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    if (schedule.rank_of.front()[static_cast<std::size_t>(stage)] != number) continue;
+    rank.stages.push_back(stage);
+    rank.contexts +=
+        static_cast<int>(most_contexts(schedule.ranks[static_cast<std::size_t>(number)], stage));
+  }
+  return rank;
+}
+
+// A model of which the number of parameters alone is known, divided evenly.
+Status add_even_ranks(const PlanQuestion& q, const PipelineSchedule& schedule, PlanRanks& ranks) {
+  for (int stage = 0; stage < kZeroStages; ++stage) {
+    GW_ASSIGN(MemoryQuestion asked, memory_question(q, stage));
+    asked.tensor_ranks = asked.pipeline_stages = 1;
+    for (int number = 0; number < schedule.size(); ++number) {
+      PlanRank rank = rank_of(schedule, number);
+      rank.params =
+          q.params / q.parallel.tp * static_cast<double>(rank.stages.size()) / schedule.stages();
+      asked.params = rank.params;
+      // From a stage's first operation of a step to its last one.
+      asked.gathered_params = rank.params;
+      rank.bytes = training_memory(asked);
+      ranks[static_cast<std::size_t>(stage)].push_back(std::move(rank));
+    }
+  }
+  return {};
 }
 
 }  // namespace
 
-Result<std::vector<PlanRank>> plan_ranks(const PlanQuestion& q) {
+Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
+  PlanRanks ranks;
+  if (q.parallel.pp == 1) return ranks;
   GW_ASSIGN(
       const PipelineSchedule schedule,
       choose_pipeline(to_string(q.parallel.order), q.parallel.pp, static_cast<int>(q.accumulate)));
-  GW_ASSIGN(const PipelineSchedule lowered, lower_pipeline(schedule, PipelineLinks::kTagged));
-  GW_ASSIGN(const Recompute recompute, recompute_of(q.recompute));
-  const TransformerShape& shape = q.transformer;
-  const int stages = schedule.stages();
-  if (shape.layers > 0 && shape.layers < stages) {
-    return Status(Code::kInvalidArgument,
-                  format("plan: --layers %lld in %d stages (expected at least one each)",
-                         static_cast<long long>(shape.layers), stages));
+  if (q.transformer.layers == 0) {
+    GW_TRY(add_even_ranks(q, schedule, ranks));
+    return ranks;
   }
-  const auto tp = static_cast<double>(q.parallel.tp);
-  const double message = kFp32Bytes * static_cast<double>(shape.sequence) *
-                         static_cast<double>(shape.batch) * static_cast<double>(shape.width);
-  std::vector<PlanRank> ranks(static_cast<std::size_t>(schedule.size()));
-  for (int stage = 0; stage < stages; ++stage) {
-    const int holder = schedule.rank_of.front()[static_cast<std::size_t>(stage)];
-    PlanRank& rank = ranks[static_cast<std::size_t>(holder)];
-    rank.rank = holder;
-    rank.stages.push_back(stage);
-    const auto open =
-        static_cast<int>(most_contexts(schedule.ranks[static_cast<std::size_t>(holder)], stage));
-    rank.contexts += open;
-    if (shape.layers == 0) {
-      rank.params += q.params / tp / stages;
-      continue;
-    }
-    rank.params += stage_params(shape, stage, stages) / tp;
-    rank.activations +=
-        open * activation_bytes(stage_shape(shape, stage, stages), recompute, q.parallel.tp);
-    const MessageRoom room = message_room(lowered, holder);
-    rank.messages += message * room.stages[static_cast<std::size_t>(stage)].all();
+  GW_ASSIGN(const Model<float> model, model_of(q.transformer));
+  for (const bool gathers : {false, true}) {
+    const Status planned =
+        for_each_stage_plan(model, schedule, {}, gathers, [&](const StagePlan& plan) {
+          const Model<float> part = model.part(plan.layers());
+          for (int stage = gathers ? 3 : 0; stage < (gathers ? kZeroStages : 3); ++stage) {
+            GW_ASSIGN(RunMemoryQuestion asked, run_question(q, stage));
+            asked.stages = &plan;
+            GW_ASSIGN(const RunMemory memory, run_memory(part, asked));
+            PlanRank rank = rank_of(schedule, plan.rank);
+            rank.params = static_cast<double>(parameter_elems(part.parameters()));
+            rank.bytes = row_of(memory);
+            ranks[static_cast<std::size_t>(stage)].push_back(std::move(rank));
+          }
+          return Status();
+        });
+    GW_TRY(planned.with_context("plan: --parallel " + to_string(q.parallel)));
   }
   return ranks;
 }

@@ -1,7 +1,7 @@
 // What each rank of a pipeline holds of a planned model.
 #pragma once
 
-#include <string>
+#include <array>
 #include <vector>
 
 #include "apps/plan/plan_question.h"
@@ -13,12 +13,14 @@ struct PlanRank {
   std::vector<int> stages;  // ascending
   double params = 0;        // of a transformer its own layers', else as many as another rank's
   int contexts = 0;         // micro-batches of its stages, added up over them
-  // Bytes; 0 without a transformer's shape.
-  double activations = 0;
-  double messages = 0;  // fp32, as stages send them
+  // Of a transformer as gradwire train holds a gpt of that shape, with tied ends, to the byte
+  // (run_memory()); else without activations and messages.
+  MemoryRow bytes;
 };
-// One for each rank of --parallel pp=N/SCHEDULE, with --accumulate micro-batches. Errors as
-// choose_pipeline(); kInvalidArgument: fewer layers than stages.
-Result<std::vector<PlanRank>> plan_ranks(const PlanQuestion& question);
+
+// By ZeRO stage, for each rank of --parallel pp=N/SCHEDULE, with --accumulate micro-batches; empty
+// without a pipeline. Errors as choose_pipeline(), plan_stages() and run_memory().
+using PlanRanks = std::array<std::vector<PlanRank>, kZeroStages>;
+Result<PlanRanks> plan_ranks(const PlanQuestion& question);
 
 }  // namespace gradwire

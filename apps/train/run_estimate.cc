@@ -68,13 +68,6 @@ Result<RunMemory> memory_of(const Problem& problem, RunMemoryQuestion q, const S
   return run_memory(problem.model.part(stages->layers()), q);
 }
 
-Result<StagePlan> stages_of(const TrainOptions& o, const Problem& problem, int rank) {
-  GW_ASSIGN(
-      const PipelineSchedule schedule,
-      choose_pipeline(to_string(o.parallel.order), o.parallel.pp, static_cast<int>(o.accumulate)));
-  return plan_stages(problem.model, schedule, rank, {}, o.zero == 3);
-}
-
 // Of main memory.
 std::int64_t sum_of(const RunMemory& memory, bool there) {
   std::int64_t sum = 0;
@@ -90,12 +83,15 @@ Result<RunMemory> most_of(const TrainOptions& o, const Problem& problem,
   const bool there = o.place.space == MemorySpace::kCuda;
   if (o.parallel.pp == 1) return memory_of(problem, question, nullptr);
   RunMemory most;
-  for (int rank = 0; rank < o.parallel.pp; ++rank) {
-    GW_ASSIGN(const StagePlan stages, stages_of(o, problem, rank));
-    GW_ASSIGN(const RunMemory memory, memory_of(problem, question, &stages));
+  GW_ASSIGN(
+      const PipelineSchedule schedule,
+      choose_pipeline(to_string(o.parallel.order), o.parallel.pp, static_cast<int>(o.accumulate)));
+  GW_TRY(for_each_stage_plan(problem.model, schedule, {}, o.zero == 3, [&](const StagePlan& plan) {
+    GW_ASSIGN(const RunMemory memory, memory_of(problem, question, &plan));
     estimate.by_stage.push_back(sum_of(memory, there));
     if (estimate.by_stage.back() > sum_of(most, there)) most = memory;
-  }
+    return Status();
+  }));
   return most;
 }
 

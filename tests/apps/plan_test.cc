@@ -220,41 +220,73 @@ TEST(Plan, WhatNoRunCanDoIsRefused) {
 
 // 4 ranks, 8 micro-batches: GPipe keeps all of them, 1F1B 4, 3, 2 and 1. A context is 6 layers' 34
 // s b h bytes without scores (selective) but for one layer's of 5 a s s b; a message 4 s b h.
+std::vector<nlohmann::json> rank_rows(std::vector<std::string> words, const char* parallel,
+                                      const char* zero, const char* accumulate) {
+  words.insert(words.end(), {"--layers", "24", "--width", "64", "--heads", "4", "--sequence", "32",
+                             "--vocabulary", "100", "--precision", "fp32", "--accumulate",
+                             accumulate, "--zero", zero, "--parallel", parallel, "--memory"});
+  std::vector<nlohmann::json> found;
+  for (nlohmann::json& row : plan(words).rows) {
+    if (row["kind"] == "rank") found.push_back(row);
+  }
+  return found;
+}
+
+// How many contexts a schedule keeps, of the size that one micro-batch's has. What ranks of runs
+// hold is compared in train_stages_test.cc.
 TEST(Plan, RanksOfAPipelineByTheirSchedule) {
-  const auto ranks = [](const char* pp, const char* zero) {
-    std::vector<nlohmann::json> found;
-    for (nlohmann::json& row :
-         plan({"--layers",    "24",   "--width",      "64",  "--heads",     "4",
-               "--sequence",  "32",   "--vocabulary", "100", "--recompute", "selective",
-               "--precision", "fp32", "--accumulate", "8",   "--zero",      zero,
-               "--parallel",  pp,     "--memory"})
-             .rows) {
-      if (row["kind"] == "rank") found.push_back(row);
-    }
-    return found;
-  };
-  const double context = 6 * 34.0 * 32 * 64 + 5.0 * 4 * 32 * 32;
-  const double message = 4.0 * 32 * 64;
-  const double layer = 12.0 * 64 * 64 + 13 * 64;
-  const double own[] = {6 * layer + 132 * 64, 6 * layer, 6 * layer, 6 * layer + 128 + 100 * 64};
-  const auto gpipe = ranks("pp=4/gpipe", "0");
-  const auto one = ranks("dp=2,pp=4", "1");
+  const auto alone = rank_rows({}, "pp=4/gpipe", "0", "1");
+  const auto gpipe = rank_rows({}, "pp=4/gpipe", "0", "8");
+  const auto one = rank_rows({}, "dp=2,pp=4", "1", "8");
+  ASSERT_EQ(alone.size(), 4U);
   ASSERT_EQ(gpipe.size(), 4U);
   ASSERT_EQ(one.size(), 4U);
+  double params = 0;
   for (int rank = 0; rank < 4; ++rank) {
-    EXPECT_DOUBLE_EQ(gpipe[rank]["activation_bytes"], 8 * context) << rank;
-    EXPECT_DOUBLE_EQ(one[rank]["activation_bytes"], (4 - rank) * context) << rank;
-    EXPECT_DOUBLE_EQ(one[rank]["params_bytes"], 4 * own[rank]) << rank;
-    EXPECT_DOUBLE_EQ(one[rank]["optimizer_bytes"], 8 * own[rank] / 2) << rank;
+    const double context = alone[rank]["activation_bytes"];
+    EXPECT_GT(context, 0);
+    EXPECT_EQ(gpipe[rank]["activation_bytes"], 8 * context) << rank;
+    EXPECT_EQ(one[rank]["activation_bytes"], (4 - rank) * context) << rank;
+    EXPECT_EQ(one[rank]["params_bytes"], 4 * one[rank]["params"].get<double>()) << rank;
+    EXPECT_EQ(one[rank]["optimizer_bytes"], 8 * one[rank]["params"].get<double>() / 2) << rank;
+    EXPECT_EQ(one[rank]["gathered_bytes"], 0) << rank;
+    params += one[rank]["params"].get<double>();
   }
+  // 12 h^2 + 13 h a layer, positions, the last norm; tokens are on both ends.
+  EXPECT_EQ(params, 24 * (12.0 * 64 * 64 + 13 * 64) + (32 + 2 * 100) * 64 + 2 * 64);
   // What rank 3 has received and not read, two at most, and what rank 2 may not have read: the
   // gradient that is sent and one before it.
+  const double message = 4.0 * 32 * 64;
   EXPECT_GE(one[3]["message_bytes"], 2 * message);
   EXPECT_LE(one[3]["message_bytes"], 4 * message);
-  EXPECT_THAT(plan({"--layers", "3", "--width", "64", "--heads", "4", "--sequence", "32",
-                    "--parallel", "pp=4"})
+}
+
+TEST(Plan, WhatStagesCannotDoIsRefused) {
+  EXPECT_THAT(plan({"--layers", "1", "--width", "64", "--heads", "4", "--sequence", "32",
+                    "--parallel", "pp=8"})
                   .error,
-              fails(kInvalid, "--layers 3", "4 stages"));
+              fails(kInvalid, "plan", "pp=8", "8 stages"));
+  EXPECT_THAT(plan({"--layers", "4", "--width", "64", "--heads", "4", "--sequence", "32",
+                    "--parallel", "pp=2/zb-h1", "--recompute", "full"})
+                  .error,
+              fails(Code::kUnsupported, "plan", "zb-h1", "recompute 'full'"));
+}
+
+// Stages gather their parameters once a step, whole models for every pass.
+TEST(Plan, StagesGatherOnceAStep) {
+  const auto bytes = [](const char* parallel) {
+    double sum = 0;
+    for (const nlohmann::json& row : plan({"--params", "8e6", "--precision", "fp32", "--accumulate",
+                                           "4", "--zero", "3", "--parallel", parallel, "--cost"})
+                                         .rows) {
+      const std::string what = row["what"];
+      if (row["zero"] == "3" && what.starts_with("parameters"))
+        sum += row["wire_bytes"].get<double>();
+    }
+    return sum;
+  };
+  EXPECT_EQ(bytes("dp=2,pp=1"), 2 * 4 * 4 * 8e6 / 2);
+  EXPECT_EQ(bytes("dp=2,pp=4"), 4 * 2e6 / 2);
 }
 
 // Sums of micro-batches in 16 bits: 2 bytes of all parameters at every stage, in place of 4.

@@ -49,22 +49,36 @@ std::optional<PipelineOp> send_to(const PipelineSchedule& schedule, const Pipeli
   return op_of(forward ? Kind::kSendForward : Kind::kSendBackward, from, op);
 }
 
+// The stage that reads what a computation makes; of none, not a stage.
+int reading_stage(const PipelineOp& op) {
+  return op.kind == Kind::kForward ? op.stage + 1 : op.stage - 1;
+}
+
+bool makes_message(const PipelineSchedule& schedule, const PipelineOp& op) {
+  if (op.kind != Kind::kForward && !gives_input_gradient(op.kind)) return false;
+  return is_stage(schedule, reading_stage(op)) &&
+         rank_of(schedule, op, reading_stage(op)) != schedule.holder(op);
+}
+
 // What of all lists has ended when operations start, whatever they cost: all that stands before
 // them, and what had ended at the making of what they read.
 class Causes {
  public:
-  Causes(const PipelineSchedule& schedule, int rank)
+  explicit Causes(const PipelineSchedule& schedule)
       : schedule_(schedule),
-        rank_(rank),
         next_(schedule.ranks.size()),
-        known_(schedule.ranks.size(), Ended(schedule.ranks.size())) {
+        known_(schedule.ranks.size(), Ended(schedule.ranks.size())),
+        of_reader_(schedule.ranks.size()) {
     for (bool goes_on = true; goes_on;) {
       goes_on = false;
       for (std::size_t at = 0; at < next_.size(); ++at) goes_on = run(at) || goes_on;
     }
   }
-  // By operation of the rank's list.
-  const std::vector<Ended>& ended() const { return ended_; }
+  // At operation `index` of a rank's list, which makes a message: what has ended of the list of the
+  // rank that reads it.
+  std::size_t of_reader(int rank, std::size_t index) const {
+    return of_reader_[static_cast<std::size_t>(rank)][index];
+  }
 
  private:
   bool run(std::size_t at) {
@@ -80,31 +94,35 @@ class Causes {
         for (std::size_t i = 0; i < known.size(); ++i) {
           known[i] = std::max(known[i], sent->second[i]);
         }
+        sent_.erase(sent);  // one computation reads it
       }
       if (op.kind == Kind::kSendForward || op.kind == Kind::kSendBackward) {
         sent_.emplace(op_of(op.kind, op.stage, op), known);
       }
-      if (static_cast<int>(at) == rank_) ended_.push_back(known);
+      const bool makes = makes_message(schedule_, op);
+      const auto reader = static_cast<std::size_t>(makes ? rank_of(schedule_, op, reading_stage(op))
+                                                         : schedule_.holder(op));
+      of_reader_[at].push_back(known[reader]);
     }
     return next_[at] > begin;
   }
 
   const PipelineSchedule& schedule_;
-  int rank_;
   std::vector<std::size_t> next_;
   std::vector<Ended> known_;
-  std::map<PipelineOp, Ended> sent_;
-  std::vector<Ended> ended_;
+  std::map<PipelineOp, Ended> sent_;                 // and not yet read
+  std::vector<std::vector<std::size_t>> of_reader_;  // by rank and operation
 };
 
 // Follows one rank's list.
 class RoomCount {
  public:
-  RoomCount(const PipelineSchedule& schedule, int rank)
+  using Places = std::map<PipelineOp, std::size_t>;
+  RoomCount(const PipelineSchedule& schedule, int rank, const Places& places, const Causes& causes)
       : schedule_(schedule),
         rank_(rank),
-        places_(places_of(schedule)),
-        causes_(schedule, rank),
+        places_(places),
+        causes_(causes),
         now_(static_cast<std::size_t>(schedule.stages())) {
     const std::vector<PipelineOp>& ops = schedule.ranks[static_cast<std::size_t>(rank)];
     room_.stages.resize(now_.size());
@@ -116,8 +134,7 @@ class RoomCount {
 
  private:
   struct Sent {
-    std::size_t turn = 0;  // of the send
-    int peer = 0;
+    std::size_t turn = 0;    // of the send
     std::size_t reader = 0;  // in the peer's list
   };
 
@@ -128,7 +145,7 @@ class RoomCount {
     if (!forward && !gives_input_gradient(op.kind)) return;
     const auto out = forward ? &StageRoom::activations_out : &StageRoom::gradients_out;
     read(op, forward, out);
-    make(op, index, forward ? op.stage + 1 : op.stage - 1, out);
+    make(op, index, reading_stage(op), out);
   }
   // What the computation reads is free when what it makes is written.
   void read(const PipelineOp& op, bool forward, int StageRoom::*out) {
@@ -139,19 +156,19 @@ class RoomCount {
   }
   void make(const PipelineOp& op, std::size_t index, int to, int StageRoom::*out) {
     if (!is_stage(schedule_, to)) return;
-    if (const int peer = rank_of(schedule_, op, to); peer != rank_) {
+    if (rank_of(schedule_, op, to) != rank_) {
       const bool forward = op.kind == Kind::kForward;
       std::vector<Sent>& unread = unread_[{op.stage, forward}];
-      const Ended& ended = causes_.ended()[index];
+      const std::size_t ended = causes_.of_reader(rank_, index);
       std::erase_if(unread, [&](const Sent& sent) {
-        if (ended[static_cast<std::size_t>(sent.peer)] <= sent.reader) return false;
+        if (ended <= sent.reader) return false;
         room_.read[index].push_back(sent.turn);
         count(op.stage, out, -1);
         return true;
       });
       const Kind send = forward ? Kind::kSendForward : Kind::kSendBackward;
       room_.send[index] = places_.at(op_of(send, op.stage, op));
-      unread.push_back({room_.send[index], peer, reader_of(op, to)});
+      unread.push_back({room_.send[index], reader_of(op, to)});
     }
     count(op.stage, out, 1);
   }
@@ -169,8 +186,8 @@ class RoomCount {
 
   const PipelineSchedule& schedule_;
   int rank_;
-  std::map<PipelineOp, std::size_t> places_;
-  Causes causes_;
+  const Places& places_;
+  const Causes& causes_;
   std::vector<StageRoom> now_;
   std::map<std::pair<int, bool>, std::vector<Sent>> unread_;  // by stage, and whether forward
   MessageRoom room_;
@@ -179,7 +196,18 @@ class RoomCount {
 }  // namespace
 
 MessageRoom message_room(const PipelineSchedule& schedule, int rank) {
-  return RoomCount(schedule, rank).room();
+  const Causes causes(schedule);
+  return RoomCount(schedule, rank, places_of(schedule), causes).room();
+}
+
+std::vector<MessageRoom> message_rooms(const PipelineSchedule& schedule) {
+  const Causes causes(schedule);
+  const auto places = places_of(schedule);
+  std::vector<MessageRoom> rooms;
+  for (int rank = 0; rank < schedule.size(); ++rank) {
+    rooms.push_back(RoomCount(schedule, rank, places, causes).room());
+  }
+  return rooms;
 }
 
 bool forwards_may_wait(const PipelineSchedule& schedule) {

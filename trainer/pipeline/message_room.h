@@ -35,6 +35,8 @@ struct MessageRoom {
 // What a rank sends has memory from its making until it is known to have been read (what goes to a
 // stage of the same rank: until it is). `schedule`: lowered and valid, or forward_part() of such.
 MessageRoom message_room(const PipelineSchedule& schedule, int rank);
+// Of every rank: what one rank's costs and a little more.
+std::vector<MessageRoom> message_rooms(const PipelineSchedule& schedule);
 
 // Whether the forwards of a stage may wait until the next stage has read what they made earlier, so
 // that evaluation has no more messages than training: every rank has one stage, and all forwards

@@ -95,23 +95,6 @@ std::vector<int> gradients_of(const Model<float>& part, const StagePlace& place)
   return gradients;
 }
 
-// Micro-batches beside the first one that have gradients and are not in the sum of whole ones.
-std::int64_t most_whole(const StagePlan& plan) {
-  std::vector<std::size_t> left(static_cast<std::size_t>(plan.schedule.micro_batches),
-                                plan.stages.size());
-  std::size_t joined = 0;
-  std::int64_t now = 0;
-  std::int64_t most = 0;
-  for (const PipelineOp& op : own_ops(plan)) {
-    if (!gives_weight_gradient(op.kind)) continue;
-    std::size_t& stages = left[op.micro];
-    if (stages == plan.stages.size() && op.micro > 0) most = std::max(most, ++now);
-    --stages;
-    for (; joined < left.size() && left[joined] == 0; ++joined) now -= joined > 0 ? 1 : 0;
-  }
-  return most;
-}
-
 }  // namespace
 
 Result<std::int64_t> context_bytes(const Model<float>& part, const StagePlace& place,
@@ -137,7 +120,10 @@ Result<StageMemory> stage_memory(const Model<float>& part, const StagePlan& plan
 std::int64_t waiting_gradient_elems(const Model<float>& part, const StagePlan& plan,
                                     const FoldWays& ways) {
   const GradientTable gradients = part.gradients();
-  if (ways.whole) return most_whole(plan) * gradients.elems();
+  if (ways.whole) {  // the first one's are the sum's
+    return most_unjoined(own_ops(plan), plan.stages.size(), plan.schedule.micro_batches, 1) *
+           gradients.elems();
+  }
   Waiting waiting(gradients.tensors, plan.schedule.micro_batches, ways.first_waits);
   for (const PipelineOp& op : own_ops(plan)) {
     const StagePlace* const place = place_of(plan, op);

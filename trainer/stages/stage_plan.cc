@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "trainer/pipeline/cut_layers.h"
 #include "trainer/pipeline/lower.h"
+#include "trainer/pipeline/message_room.h"
 
 namespace gradwire {
 namespace {
@@ -93,22 +94,6 @@ Result<std::vector<LayerRange>> cut_model(const Model<float>& model, int stages)
   return layers;
 }
 
-// The most micro-batches whose gradients a rank has some of, and not all in a sum that takes them
-// in their order.
-int most_at_a_time(const std::vector<PipelineOp>& ops, std::size_t stages, int micro_batches) {
-  std::vector<std::size_t> left(static_cast<std::size_t>(micro_batches), stages);
-  std::size_t joined = 0;
-  int now = 0;
-  int most = 1;
-  for (const PipelineOp& op : ops) {
-    if (!gives_weight_gradient(op.kind)) continue;
-    if (left[op.micro] == stages) most = std::max(most, ++now);
-    --left[op.micro];
-    for (; joined < left.size() && left[joined] == 0; ++joined) --now;
-  }
-  return most;
-}
-
 StageRoom larger(const StageRoom& a, const StageRoom& b) {
   return {std::max(a.activations_in, b.activations_in),
           std::max(a.activations_out, b.activations_out), std::max(a.gradients_in, b.gradients_in),
@@ -117,9 +102,9 @@ StageRoom larger(const StageRoom& a, const StageRoom& b) {
 
 // Evaluation has no more messages than training where its forwards may wait. Over ordered links a
 // message may be made long before its turn to be sent.
-void bound_messages(StagePlan& plan) {
-  plan.how.room = message_room(plan.schedule, plan.rank).stages;
-  plan.evaluation.room = message_room(plan.forwards, plan.rank).stages;
+void bound_messages(StagePlan& plan, const MessageRoom& training, const MessageRoom& forwards) {
+  plan.how.room = training.stages;
+  plan.evaluation.room = forwards.stages;
   const bool waits = plan.how.links == PipelineLinks::kTagged && forwards_may_wait(plan.forwards);
   for (StagePlace& place : plan.stages) {
     const auto at = static_cast<std::size_t>(place.stage);
@@ -133,6 +118,23 @@ void bound_messages(StagePlan& plan) {
 }
 
 }  // namespace
+
+int most_unjoined(const std::vector<PipelineOp>& ops, std::size_t stages, int micro_batches,
+                  int first) {
+  std::vector<std::size_t> left(static_cast<std::size_t>(micro_batches), stages);
+  std::size_t joined = 0;
+  int now = 0;
+  int most = 0;
+  for (const PipelineOp& op : ops) {
+    if (!gives_weight_gradient(op.kind)) continue;
+    if (left[op.micro] == stages && op.micro >= first) most = std::max(most, ++now);
+    --left[op.micro];
+    for (; joined < left.size() && left[joined] == 0; ++joined) {
+      now -= static_cast<int>(joined) >= first ? 1 : 0;
+    }
+  }
+  return most;
+}
 
 std::size_t most_contexts(const std::vector<PipelineOp>& ops, int stage) {
   std::size_t open = 0;
@@ -215,17 +217,26 @@ ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan) {
   return share;
 }
 
-Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
+namespace {
+
+// What is the same on all ranks.
+Result<StagePlan> common_plan(const Model<float>& model, const PipelineSchedule& schedule,
                               const PipelineExecution& how, bool gathers) {
   GW_TRY(check_served(schedule));
-  StagePlan plan{.schedule = {}, .how = how, .evaluation = how, .rank = rank};
+  StagePlan plan{.schedule = schedule, .how = how, .evaluation = how, .gathers = gathers};
   GW_ASSIGN(plan.cuts, cut_model(model, schedule.stages()));
-  plan.gathers = gathers;
-  plan.schedule = schedule;
   GW_ASSIGN(plan.shared, shared_parameters(model, plan));
   PipelineSchedule whole = gathers ? with_gathers(schedule) : schedule;
   if (!plan.shared.empty()) whole = with_step_ops(whole, {.tied = true, .step = false});
   GW_ASSIGN(plan.schedule, lower_pipeline(whole, how.links));
+  plan.forwards = forward_part(plan.schedule);
+  return plan;
+}
+
+// `schedule`: without transfers.
+StagePlan plan_of_rank(const StagePlan& common, const PipelineSchedule& schedule, int rank) {
+  StagePlan plan = common;
+  plan.rank = rank;
   const std::vector<PipelineOp>& ops = schedule.ranks[static_cast<std::size_t>(rank)];
   std::size_t here = 0;
   for (int stage = 0; stage < schedule.stages(); ++stage) {
@@ -242,10 +253,33 @@ Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule&
                            .split = split});
     here += count;
   }
-  plan.at_a_time = most_at_a_time(ops, plan.stages.size(), schedule.micro_batches);
-  plan.forwards = forward_part(plan.schedule);
-  bound_messages(plan);
+  plan.at_a_time = std::max(most_unjoined(ops, plan.stages.size(), schedule.micro_batches, 0), 1);
   return plan;
+}
+
+}  // namespace
+
+Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
+                              const PipelineExecution& how, bool gathers) {
+  GW_ASSIGN(const StagePlan common, common_plan(model, schedule, how, gathers));
+  StagePlan plan = plan_of_rank(common, schedule, rank);
+  bound_messages(plan, message_room(plan.schedule, rank), message_room(plan.forwards, rank));
+  return plan;
+}
+
+Status for_each_stage_plan(const Model<float>& model, const PipelineSchedule& schedule,
+                           const PipelineExecution& how, bool gathers,
+                           const std::function<Status(const StagePlan& plan)>& visit) {
+  GW_ASSIGN(const StagePlan common, common_plan(model, schedule, how, gathers));
+  const std::vector<MessageRoom> training = message_rooms(common.schedule);
+  const std::vector<MessageRoom> forwards = message_rooms(common.forwards);
+  for (int rank = 0; rank < schedule.size(); ++rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    StagePlan plan = plan_of_rank(common, schedule, rank);
+    bound_messages(plan, training[at], forwards[at]);
+    GW_TRY(visit(plan));
+  }
+  return {};
 }
 
 }  // namespace gradwire

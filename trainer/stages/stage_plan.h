@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,18 @@ struct StagePlan {
 // one (UNSHARD, RESHARD).
 Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
                               const PipelineExecution& how, bool gathers = false);
+
+// Those of all ranks one after another, which costs little more than one. Errors as plan_stages();
+// the first one of `visit` ends it.
+Status for_each_stage_plan(const Model<float>& model, const PipelineSchedule& schedule,
+                           const PipelineExecution& how, bool gathers,
+                           const std::function<Status(const StagePlan& plan)>& visit);
+
+// Of the micro-batches from `first` on, 0 or 1: the most at a time whose gradients a rank has some
+// of, and not all of them in a sum that takes micro-batches in their order. `ops`: the rank's list,
+// of so many stages.
+int most_unjoined(const std::vector<PipelineOp>& ops, std::size_t stages, int micro_batches,
+                  int first);
 
 // The most micro-batches of a stage that are between their forward and the end of their backward at
 // a time; `ops`: its rank's list.

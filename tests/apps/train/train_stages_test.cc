@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "apps/plan/plan.h"
 #include "apps/train/parallel/stages_flag.h"
 #include "tests/apps/train/train_runs.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
+#include "trainer/data/catalog.h"
 
 namespace gradwire::train_stages_test {
 namespace {
@@ -443,6 +445,83 @@ TEST_F(TrainStages, MemoryIsTheAccounts) {
     }
     // 1F1B: one more micro-batch is open on a rank than on the next one.
     EXPECT_GT(ranks[0]["device"]["activations"]["held"], ranks[2]["device"]["activations"]["held"]);
+  }
+}
+
+// What `gradwire plan` says of a rank, as a run's classes have it.
+struct PlannedClass {
+  const char* key;
+  std::vector<const char*> classes;
+};
+const std::vector<PlannedClass> kPlannedClasses{
+    {"params_bytes", {"parameters"}},
+    {"grads_bytes", {"gradients", "main_gradients"}},
+    {"optimizer_bytes", {"master", "moments"}},
+    {"gathered_bytes", {"gathered"}},
+    {"activation_bytes", {"activations"}},
+    {"workspace_bytes", {"workspace", "other"}},
+    {"message_bytes", {"messages"}},
+};
+
+// Of each rank, to the byte: every schedule, computing again, 16 bits, every stage of ZeRO.
+TEST_F(TrainStages, ThePlanIsWhatRanksHold) {
+  DataOptions options;
+  options.text.context = 16;
+  const auto data = load_data_set("grammar", {}, options);
+  ASSERT_TRUE(data.has_value());
+  const std::string vocabulary = std::to_string(data.value().classes());
+  struct Case {
+    const char* parallel;
+    const char* recompute;
+    const char* precision;
+    const char* zero;
+  };
+  for (const Case& one :
+       {Case{"dp=1,pp=4/1f1b", "none", "fp32", "0"}, Case{"dp=1,pp=4/1f1b", "full", "fp32", "0"},
+        Case{"dp=1,pp=2/gpipe", "selective", "fp32", "0"},
+        Case{"dp=1,pp=2/interleaved", "none", "bf16", "0"},
+        Case{"dp=1,pp=2/breadth-first", "full", "bf16", "0"},
+        Case{"dp=1,pp=4/zb-h1", "none", "fp32", "0"}, Case{"dp=2,pp=2/zb-h1", "none", "bf16", "1"},
+        Case{"dp=2,pp=2/1f1b", "none", "fp32", "2"}, Case{"dp=2,pp=2/1f1b", "full", "fp32", "3"},
+        Case{"dp=2,pp=2/interleaved", "none", "bf16", "3"}}) {
+    SCOPED_TRACE(std::string(one.parallel) + " " + one.recompute + " " + one.precision + " zero " +
+                 one.zero);
+    const auto held = totals(
+        one.parallel,
+        {"--model",     "gpt",         "--data",   "grammar",     "--context",   "16",
+         "--width",     "32",          "--layers", "4",           "--heads",     "2",
+         "--tied",      "--optimizer", "adamw",    "--recompute", one.recompute, "--precision",
+         one.precision, "--zero",      one.zero,   "--steps",     "2",           "--memory"});
+    const Words shape{"--layers",      "4",
+                      "--width",       "32",
+                      "--heads",       "2",
+                      "--sequence",    "16",
+                      "--vocabulary",  vocabulary,
+                      "--micro-batch", std::string(one.parallel).starts_with("dp=2") ? "6" : "12"};
+    Words words = shape;
+    words.insert(words.end(), {"--parallel", one.parallel, "--accumulate", "4", "--recompute",
+                               one.recompute, "--precision", one.precision, "--zero", one.zero,
+                               "--memory", "--json", file("plan.jsonl")});
+    ::testing::internal::CaptureStdout();
+    const auto planned = plan_command(words);
+    ::testing::internal::GetCapturedStdout();
+    ASSERT_TRUE(planned.has_value()) << planned.error().message();
+    std::size_t ranks = 0;
+    for (const nlohmann::json& row : json_lines(file("plan.jsonl"))) {
+      if (row["kind"] != "rank") continue;
+      const auto& rank = held["memory_bytes_by_stage"][ranks++]["device"];
+      double sum = 0;
+      for (const PlannedClass& what : kPlannedClasses) {
+        double there = 0;
+        for (const char* name : what.classes) {
+          if (rank.contains(name)) there += rank[name]["held"].get<double>();
+        }
+        EXPECT_EQ(row[what.key], there) << what.key << " of rank " << row["rank"];
+        sum += there;
+      }
+      EXPECT_EQ(row["total_bytes"], sum);
+    }
+    EXPECT_EQ(ranks, held["memory_bytes_by_stage"].size());
   }
 }
 
