@@ -21,6 +21,8 @@ struct MeshSizes {
   int tp = 1;  // ranks that share every tensor
 
   std::int64_t ranks() const { return static_cast<std::int64_t>(pp) * dp * tp; }
+  // Of one replica, which together hold the model.
+  std::int64_t model_ranks() const { return static_cast<std::int64_t>(pp) * tp; }
   friend bool operator==(const MeshSizes&, const MeshSizes&) = default;
 };
 
@@ -104,6 +106,16 @@ struct BatchShares {
 // lengths differ by at most 1. Long parts are anywhere, unlike those of piece().
 constexpr Range even_part(std::int64_t elems, int parts, int i) {
   return {elems * i / parts, elems * (i + 1) / parts};
+}
+
+// Whether all parts are of one length.
+constexpr bool divides_evenly(std::int64_t elems, int parts) { return elems % parts == 0; }
+
+// Where part i of what is numbered from 0, in `parts` parts of `length` each behind one another,
+// begins in thing `number` of such: (number, part) to an index.
+constexpr std::int64_t part_begin(std::int64_t number, int parts, std::int64_t i,
+                                  std::int64_t length) {
+  return (number * parts + i) * length;
 }
 
 // The length of the longest part, of even_part() and of piece().

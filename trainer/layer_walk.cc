@@ -131,7 +131,9 @@ Status LayerWalk::forward(const ModelPass<float>& pass, LayerGate* gate) const {
       case LayerTurn::Kind::kClose:
         if (gate != nullptr) GW_TRY(gate->close(layer, Way::kForward));
         break;
-      default: model_->forward(pass, {layer, layer + 1});
+      default:
+        model_->forward(pass, {layer, layer + 1});
+        if (pass.peers != nullptr) GW_TRY(pass.peers->status());
     }
   }
   return {};
@@ -150,7 +152,9 @@ Status LayerWalk::backward(const ModelPass<float>& pass, std::span<float> grads,
         if (gate != nullptr) GW_TRY(gate->close(layer, Way::kBack));
         break;
       case LayerTurn::Kind::kBack: GW_TRY(model_->backward(pass, layer, grads, ready)); break;
-      default: model_->forward(once_more, {layer, layer + 1});
+      default:
+        model_->forward(once_more, {layer, layer + 1});
+        if (pass.peers != nullptr) GW_TRY(pass.peers->status());
     }
   }
   return {};

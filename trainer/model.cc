@@ -81,8 +81,9 @@ void Model<T>::append_part(const Model& whole, std::size_t layer) {
     append(stage.name, stage.layer, stage.input);
     const auto count = static_cast<std::size_t>(stage.end_parameter - stage.first_parameter);
     for (std::size_t i = 0; i < count; ++i) {
-      table_[table_.size() - count + i].init =
-          whole.table_[static_cast<std::size_t>(stage.first_parameter) + i].init;
+      const auto from = static_cast<std::size_t>(stage.first_parameter) + i;
+      table_[table_.size() - count + i].init = whole.table_[from].init;
+      table_[table_.size() - count + i].summed = whole.table_[from].summed;
     }
     return;
   }
@@ -104,6 +105,9 @@ template <typename T>
 Model<T> Model<T>::part(std::span<const LayerRange> ranges) const {
   Model made(input_);
   made.loss_ = loss_;
+  made.shared_by_ = shared_by_;
+  // Outputs are those of the last layer.
+  if (!ranges.empty() && ranges.back().end == stages_.size()) made.class_share_ = class_share_;
   made.reads_data_ = reads_data_ && !ranges.empty() && ranges.front().begin == 0;
   for (const LayerRange& range : ranges) {
     for (std::size_t layer = range.begin; layer < range.end; ++layer) {
@@ -168,7 +172,8 @@ LayerPass<T> Model<T>::layer_pass(const ModelPass<T>& pass, std::size_t level) c
           stage.buffers.of(pass.buffers),
           stage.statistics.of(pass.statistics),
           pass.context,
-          pass.device};
+          pass.device,
+          pass.peers};
 }
 
 template <typename T>
@@ -188,20 +193,16 @@ std::span<const T> Model<T>::forward(const ModelPass<T>& pass) const {
   return pass.activations->values(last_level(), pass.rows);
 }
 
-// The gradients of one layer's parameters, and the word that they are there.
 template <typename T>
-Status Model<T>::derive_params(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
-                               const Ready& ready) const {
-  const Stage& stage = stages_[level];
-  if (stage.params.elems == 0) return {};
-  const std::span<const T> dy = pass.activations->deltas(level + 1, pass.rows);
+std::span<T> Model<T>::gradients_of(const Stage& stage, std::span<T> grads) const {
   Part written = stage.params;
   if (stage.tied >= 0) written.offset = parameter_elems(table_) + stage.uses_before;
-  {
-    const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackwardParams, stage.name);
-    stage.layer->backward_params(layer_pass(pass, level), dy, written.of(grads));
-  }
-  if (pass.device != nullptr) GW_TRY(pass.device->status());
+  return written.of(grads);
+}
+
+template <typename T>
+Status Model<T>::tell_ready(std::size_t level, const Ready& ready) const {
+  const Stage& stage = stages_[level];
   if (stage.tied >= 0) {
     const auto before = std::ranges::count_if(std::span(stages_).first(level),
                                               [](const Stage& other) { return other.tied >= 0; });
@@ -209,6 +210,21 @@ Status Model<T>::derive_params(const ModelPass<T>& pass, std::size_t level, std:
   }
   for (int index = stage.end_parameter; index-- > stage.first_parameter;) GW_TRY(ready(index));
   return {};
+}
+
+// The gradients of one layer's parameters, and the word that they are there.
+template <typename T>
+Status Model<T>::derive_params(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
+                               const Ready& ready) const {
+  const Stage& stage = stages_[level];
+  if (stage.params.elems == 0) return {};
+  const std::span<const T> dy = pass.activations->deltas(level + 1, pass.rows);
+  {
+    const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackwardParams, stage.name);
+    stage.layer->backward_params(layer_pass(pass, level), dy, gradients_of(stage, grads));
+  }
+  if (pass.device != nullptr) GW_TRY(pass.device->status());
+  return tell_ready(level, ready);
 }
 
 template <typename T>
@@ -219,10 +235,31 @@ std::size_t Model<T>::last_of_backward() const {
   return level == 0 ? 0 : level - 1;
 }
 
+// The derivative by the input first: it is added up over the peers while the parameters' are
+// computed.
+template <typename T>
+Status Model<T>::backward_among_peers(const ModelPass<T>& pass, std::size_t layer,
+                                      std::span<T> grads, const Ready& ready) const {
+  const Stage& stage = stages_[layer];
+  Activations<T>& memory = *pass.activations;
+  {
+    const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackward, stage.name);
+    stage.layer->backward(layer_pass(pass, layer), memory.deltas(layer + 1, pass.rows),
+                          memory.deltas(layer, pass.rows),
+                          stage.params.elems == 0 ? std::span<T>() : gradients_of(stage, grads));
+  }
+  if (pass.device != nullptr) GW_TRY(pass.device->status());
+  GW_TRY(pass.peers->status());
+  return stage.params.elems == 0 ? Status() : tell_ready(layer, ready);
+}
+
 template <typename T>
 Status Model<T>::backward(const ModelPass<T>& pass, std::size_t layer, std::span<T> grads,
                           const Ready& ready) const {
   const bool input_first = stages_[layer].layer->stash_elems(pass.rows) > 0;
+  if (pass.peers != nullptr && (derives_input(layer) || input_first)) {
+    return backward_among_peers(pass, layer, grads, ready);
+  }
   // Parameters first where the layer allows: their gradients can travel while the way back goes on.
   if (!input_first) GW_TRY(derive_params(pass, layer, grads, ready));
   // Nobody reads the derivative by the data, nor anything below the first parameters.
@@ -244,8 +281,10 @@ void Model<T>::backward_input(const ModelPass<T>& pass, LayerRange range) const 
   for (std::size_t level = range.end; level-- > range.begin;) {
     const std::span<const T> dy = memory.deltas(level + 1, pass.rows);
     const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackwardInput, stages_[level].name);
-    stages_[level].layer->backward_input(layer_pass(pass, level), dy,
-                                         memory.deltas(level, pass.rows));
+    const LayerPass<T> own = layer_pass(pass, level);
+    const std::span<T> dx = memory.deltas(level, pass.rows);
+    stages_[level].layer->backward_input(own, dy, dx);
+    stages_[level].layer->finish_input(own, dy, dx);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,7 +15,7 @@
 #include "trainer/activations.h"
 #include "trainer/layers/block_part.h"
 #include "trainer/layers/layer.h"
-#include "trainer/layers/loss.h"
+#include "trainer/layers/parallel/output_loss.h"
 #include "trainer/parameters.h"
 #include "trainer/spans.h"
 
@@ -31,6 +32,7 @@ struct ModelPass {
   std::span<double> statistics = {};    // statistics_elems() sums, added to in kTrain; may be empty
   const OnTrainerSpan* told = nullptr;  // of every layer's work
   LayerKernels<T>* device = nullptr;    // not null: all of it lies there, as LayerPass says
+  LayerPeers* peers = nullptr;          // of a model that is shared (shared_by()), those ranks
 };
 
 // Immutable once built: it holds shapes, not values, so threads may share it.
@@ -54,7 +56,15 @@ class Model {
   // the parameter as its own there, under the same name: several parts then hold it, and its
   // gradient is the sum of theirs.
   Model part(std::span<const LayerRange> ranges) const;
-  // Replaces how parameters start: `change` is called for each.
+  // Of a model whose layers hold parts of their tensors: the ranks that have the others. Passes
+  // want them then (ModelPass::peers), and so many.
+  void share_with(int ranks) { shared_by_ = ranks; }
+  int shared_by() const { return shared_by_; }
+  // Of its outputs these classes are here, the others on peers.
+  void divide_classes(const ClassShare& share) { class_share_ = share; }
+  // None: all classes are here.
+  const std::optional<ClassShare>& class_share() const { return class_share_; }
+  // Replaces how parameters start, and whether they are summed: `change` is called for each.
   void set_init(const std::function<void(ParameterInfo&)>& change);
 
   SampleShape input() const { return input_; }
@@ -98,7 +108,7 @@ class Model {
   bool derives_input(std::size_t layer) const { return !reads_data_ || layer > last_of_backward(); }
 
   // Reads activations.values(0), fills the values of all levels; returns the logits
-  // (rows, classes).
+  // (rows, classes). Of a shared model the caller asks pass.peers for their status.
   std::span<const T> forward(const ModelPass<T>& pass) const;
   // Reads values(range.begin), fills those up to values(range.end).
   void forward(const ModelPass<T>& pass, LayerRange range) const;
@@ -152,6 +162,11 @@ class Model {
   LayerPass<T> layer_pass(const ModelPass<T>& pass, std::size_t level) const;
   Status derive_params(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
                        const Ready& ready) const;
+  // Where the gradients of a layer's parameters are in `grads`.
+  std::span<T> gradients_of(const Stage& stage, std::span<T> grads) const;
+  Status tell_ready(std::size_t level, const Ready& ready) const;
+  Status backward_among_peers(const ModelPass<T>& pass, std::size_t layer, std::span<T> grads,
+                              const Ready& ready) const;
 
   void append(std::string name, std::shared_ptr<const Layer<T>> layer, std::int64_t input);
   void append_to(int parameter, std::string name, std::shared_ptr<const Layer<T>> layer,
@@ -166,6 +181,8 @@ class Model {
   std::vector<int> uses_;  // parameters that tied layers read, in their order
   std::int64_t statistics_ = 0;
   Loss loss_ = Loss::kCrossEntropy;
+  int shared_by_ = 1;
+  std::optional<ClassShare> class_share_;
 };
 
 }  // namespace gradwire

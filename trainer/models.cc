@@ -53,6 +53,11 @@ Result<Model<T>> make_convex(Loss loss, SampleShape input, std::int64_t classes)
 
 template <typename T>
 Result<Model<T>> make(const ModelOptions& o, SampleShape input, std::int64_t classes) {
+  if (o.share.divides() && o.name != "mlp" && o.name != "gpt") {
+    return Status(Code::kUnsupported,
+                  format("model %s among %d ranks of tp (expected mlp or gpt, or one rank)",
+                         o.name.c_str(), o.share.ranks));
+  }
   if (o.name == "mlp") return make_mlp<T>(o, input, classes);
   if (o.name == "cnn") return make_cnn<T>(input, classes);
   if (o.name == "logistic") return make_convex<T>(Loss::kCrossEntropy, input, classes);

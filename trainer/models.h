@@ -8,6 +8,7 @@
 
 #include "gradwire/status.h"
 #include "trainer/model.h"
+#include "trainer/tensor_share.h"
 
 namespace gradwire {
 
@@ -23,7 +24,8 @@ struct ModelOptions {
   // alexnet: before each fully connected layer but the last, 0.5; gpt: behind the embedding and
   // every branch, 0.
   std::optional<double> dropout = {};
-  std::string init = {};  // a scheme of set_init(); empty: the model's own
+  std::string init = {};   // a scheme of set_init(); empty: the model's own
+  TensorShare share = {};  // the part of every tensor that is here
 };
 
 // mlp: flatten - (linear - relu) per hidden width - linear. Parameters fc1.weight, fc1.bias, fc2...
@@ -43,7 +45,12 @@ struct ModelOptions {
 // gpt: token and position embedding, per block x + attention(norm(x)) and x + mlp(norm(x)) (four
 //      times as wide, GELU), norm, head without bias. For texts. Matrices start N(0, 0.02^2),
 //      vectors as the mlp's.  Source: Radford et al., GPT-2, 2019, section 2.3.
-// kInvalidArgument for an unknown name or scheme, a size out of range or too small an image.
+// Under a share that divides, the ranks' models are one: of the mlp's linear layers every other
+// one, from the first, is divided by outputs (ColumnLinear), the ones between by inputs
+// (RowLinear); of the gpt, attention's heads, the mlp's inner features, and tokens of embedding and
+// head. Names, order and initial values are the whole model's; box_of() says what is here.
+// kInvalidArgument for an unknown name or scheme, a size out of range, too small an image, or heads
+// that do not divide among the ranks. kUnsupported for a share of another model.
 template <typename T>
 Result<Model<T>> make_model(const ModelOptions& options, SampleShape input, std::int64_t classes);
 

@@ -38,6 +38,9 @@ struct ParameterInfo {
   // Which elements of the whole tensor these are, shape.elems() of them; none: the tensor is here
   // as a whole.
   std::optional<TensorBox> box = {};
+  // Ranks that share tensors each have all of it, and compute of its gradient what comes of their
+  // own positions: the gradient is the sum over them (Scope::kTensor).
+  bool summed = false;
 };
 
 // Of a parameter: the box, and the shape that all ranks know it by.

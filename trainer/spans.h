@@ -17,6 +17,8 @@ struct TrainerSpan {
     kLoss,
     kBackwardInput,   // of a layer: the derivative by its input
     kBackwardParams,  // by its parameters
+    kBackward,        // both of a layer with peers: the first is added up during the second
+    kPeers,           // an exchange among peers, from its start until it was known to have ended
     kWait,            // for the exchange, after backward
     kOptimizer,
     kUpdate,   // a part of the optimizer's step, beside all the others
@@ -26,7 +28,8 @@ struct TrainerSpan {
     kMessage,    // between stages, from the issue of its send until its end was known
   };
   Kind kind = Kind::kStep;
-  std::string_view layer = {};  // of the last two their name; valid during the call
+  std::string_view layer =
+      {};  // of exchanges, operations and messages their name; valid during the call
   std::int64_t step = 0;
   std::chrono::steady_clock::time_point begin;
   std::chrono::steady_clock::time_point end;

@@ -86,6 +86,7 @@ class RunThere {
   void backward(const OnDevice& dy) const {
     host_.layer.backward_input(pass(), floats(dy), floats(dx_));
     host_.layer.backward_params(pass(), floats(dy), floats(grads_));
+    host_.layer.finish_input(pass(), floats(dy), floats(dx_));
   }
   std::vector<float> y() const { return y_.values<float>(); }
   std::vector<float> dx() const { return dx_.values<float>(); }

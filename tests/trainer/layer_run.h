@@ -40,7 +40,8 @@ struct LayerRun {
   }
 
   LayerPass<T> pass() {
-    return {rows, params, x, y, scratch, saved, stash, buffers, statistics, context};
+    return {rows,  params,  x,          y,       scratch, saved,
+            stash, buffers, statistics, context, nullptr, peers};
   }
   const std::vector<T>& forward() {
     layer.forward(pass());
@@ -49,6 +50,7 @@ struct LayerRun {
   void backward(const std::vector<T>& dy) {
     layer.backward_input(pass(), dy, dx);
     layer.backward_params(pass(), dy, grads);
+    layer.finish_input(pass(), dy, dx);
   }
 
   static std::size_t size(std::int64_t elems) { return static_cast<std::size_t>(elems); }
@@ -66,6 +68,7 @@ struct LayerRun {
   std::vector<T> dx;
   std::vector<T> grads;
   PassContext context = {};
+  LayerPeers* peers = nullptr;
 };
 
 }  // namespace gradwire

@@ -96,27 +96,61 @@ void Chain<T>::forward(const LayerPass<T>& pass) const {
   for (std::size_t at = 0; at < links_.size(); ++at) links_[at].layer->forward(inner(pass, at));
 }
 
+// The derivative by what layer `at` reads.
+template <typename T>
+std::span<T> Chain<T>::delta_before(const LayerPass<T>& pass, std::span<T> dx,
+                                    std::size_t at) const {
+  if (at == 0) return dx;
+  return part_of(pass.stash, place(at - 1, pass.rows).delta,
+                 pass.rows * links_[at - 1].layer->output().elems());
+}
+
 template <typename T>
 void Chain<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                               std::span<T> dx) const {
   for (std::size_t at = links_.size(); at-- > 0;) {
-    const std::span<T> before = at == 0
-                                    ? dx
-                                    : part_of(pass.stash, place(at - 1, pass.rows).delta,
-                                              pass.rows * links_[at - 1].layer->output().elems());
-    links_[at].layer->backward_input(inner(pass, at), delta_after(pass, dy, at), before);
+    const LayerPass<T> own = inner(pass, at);
+    const std::span<const T> after = delta_after(pass, dy, at);
+    const std::span<T> before = delta_before(pass, dx, at);
+    links_[at].layer->backward_input(own, after, before);
+    if (at > 0) links_[at].layer->finish_input(own, after, before);
   }
+}
+
+template <typename T>
+void Chain<T>::finish_input(const LayerPass<T>& pass, std::span<const T> dy,
+                            std::span<T> dx) const {
+  if (!links_.empty()) {
+    links_[0].layer->finish_input(inner(pass, 0), delta_after(pass, dy, 0), dx);
+  }
+}
+
+template <typename T>
+void Chain<T>::derive_params(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> grads,
+                             std::size_t at) const {
+  const LayerPass<T> own = inner(pass, at);
+  if (own.params.empty()) return;
+  links_[at].layer->backward_params(
+      own, delta_after(pass, dy, at),
+      part_of(grads, links_[at].params, static_cast<std::int64_t>(own.params.size())));
 }
 
 template <typename T>
 void Chain<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                std::span<T> grads) const {
+  for (std::size_t at = links_.size(); at-- > 0;) derive_params(pass, dy, grads, at);
+}
+
+template <typename T>
+void Chain<T>::backward(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> dx,
+                        std::span<T> grads) const {
   for (std::size_t at = links_.size(); at-- > 0;) {
     const LayerPass<T> own = inner(pass, at);
-    if (own.params.empty()) continue;
-    links_[at].layer->backward_params(
-        own, delta_after(pass, dy, at),
-        part_of(grads, links_[at].params, static_cast<std::int64_t>(own.params.size())));
+    const std::span<const T> after = delta_after(pass, dy, at);
+    const std::span<T> before = delta_before(pass, dx, at);
+    links_[at].layer->backward_input(own, after, before);
+    derive_params(pass, dy, grads, at);
+    links_[at].layer->finish_input(own, after, before);
   }
 }
 

@@ -34,6 +34,10 @@ class Chain final : public Layer<T> {
                        std::span<T> grads) const override;
   void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                       std::span<T> dx) const override;
+  void finish_input(const LayerPass<T>& pass, std::span<const T> dy,
+                    std::span<T> dx) const override;
+  void backward(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> dx,
+                std::span<T> grads) const override;
   void commit(std::span<const double> statistics, std::span<T> buffers) const override;
 
  private:
@@ -58,6 +62,9 @@ class Chain final : public Layer<T> {
   LayerPass<T> inner(const LayerPass<T>& pass, std::size_t at) const;
   std::span<const T> delta_after(const LayerPass<T>& pass, std::span<const T> dy,
                                  std::size_t at) const;
+  std::span<T> delta_before(const LayerPass<T>& pass, std::span<T> dx, std::size_t at) const;
+  void derive_params(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> grads,
+                     std::size_t at) const;
 
   SampleShape in_;
   std::vector<Link> links_;

@@ -6,12 +6,14 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/philox.h"
+#include "trainer/layers/block_part.h"
 
 namespace gradwire {
 
 template <typename T>
-Dropout<T>::Dropout(SampleShape shape, double p, std::string_view name)
+Dropout<T>::Dropout(SampleShape shape, double p, std::string_view name, const TensorShare& share)
     : shape_(shape),
+      share_(share.sequence ? share : TensorShare()),
       name_(hash_name(name)),
       dropped_(static_cast<std::uint32_t>(p * 0x1p32)),
       scale_(static_cast<T>(1 / (1 - p))) {
@@ -25,10 +27,23 @@ void Dropout<T>::apply(const LayerPass<T>& pass, std::span<const T> from, std::s
     std::copy(from.begin(), from.end(), to.begin());
     return;
   }
+  const std::int64_t elems = shape_.elems();
+  const auto first = [&](std::int64_t row) {
+    return static_cast<std::uint64_t>(
+        part_begin(pass.context.first_sample + row, share_.ranks, share_.rank, elems));
+  };
+  if (!share_.divides()) return draw(pass, first(0), from, to);
+  for (std::int64_t row = 0; row < pass.rows; ++row) {
+    draw(pass, first(row), part_of(from, row * elems, elems), part_of(to, row * elems, elems));
+  }
+}
+
+template <typename T>
+void Dropout<T>::draw(const LayerPass<T>& pass, std::uint64_t first, std::span<const T> from,
+                      std::span<T> to) const {
   // No tensor that is compressed is called as a dropout is: the dithers of its name are free.
   const RandomStream draws(pass.context.seed, RandomUse::kDither, name_, kSharedRank, 0,
                            pass.context.step);
-  const auto first = static_cast<std::uint64_t>(pass.context.first_sample * shape_.elems());
   if (pass.device != nullptr) {
     return pass.device->dropout({draws, first, dropped_, static_cast<float>(scale_)}, from, to);
   }

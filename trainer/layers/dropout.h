@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "trainer/layers/layer.h"
+#include "trainer/tensor_share.h"
 
 namespace gradwire {
 
@@ -14,8 +15,10 @@ namespace gradwire {
 template <typename T>
 class Dropout final : public Layer<T> {
  public:
-  // `name` tells this layer's draws from another's. Requires 0 <= p < 1.
-  Dropout(SampleShape shape, double p, std::string_view name);
+  // `name` tells this layer's draws from another's. Requires 0 <= p < 1. `share`: of a sample whose
+  // positions ranks divide, `shape` being the rank's part of it; elements are drawn as those of the
+  // whole sample.
+  Dropout(SampleShape shape, double p, std::string_view name, const TensorShare& share = {});
 
   SampleShape output() const override { return shape_; }
   void forward(const LayerPass<T>& pass) const override;
@@ -24,8 +27,12 @@ class Dropout final : public Layer<T> {
 
  private:
   void apply(const LayerPass<T>& pass, std::span<const T> from, std::span<T> to) const;
+  // Elements from `first` on of the step's global batch.
+  void draw(const LayerPass<T>& pass, std::uint64_t first, std::span<const T> from,
+            std::span<T> to) const;
 
   SampleShape shape_;
+  TensorShare share_;
   std::uint64_t name_;
   std::uint32_t dropped_;  // words below it are dropped
   T scale_;

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "trainer/layer_peers.h"
 #include "trainer/layers/layer_kernels.h"
 #include "trainer/parameters.h"
 
@@ -52,6 +53,8 @@ struct LayerPass {
   // Not null: all spans are of this device's memory, and calls enqueue their work there; an error
   // is the kernels' status().
   LayerKernels<T>* device = nullptr;
+  // Who holds the other parts of the layer's tensors; null where the layer is here as a whole.
+  LayerPeers* peers = nullptr;
 };
 
 // Multiplications with their additions that one sample costs, without what is not a product.
@@ -96,9 +99,22 @@ class Layer {
   // derivative by y.
   virtual void backward_params(const LayerPass<T>& /*pass*/, std::span<const T> /*dy*/,
                                std::span<T> /*grads*/) const {}
-  // dx (rows, input) = derivative of the loss by x, overwritten. dx and dy do not overlap.
+  // dx (rows, input) = derivative of the loss by x, overwritten. dx and dy do not overlap. Of a
+  // layer with peers dx is theirs until finish_input().
   virtual void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                               std::span<T> dx) const = 0;
+  // Behind every backward_input(), with the same arguments, and nothing but backward_params()
+  // between the two: waits for what backward_input() has started, so that dx is whole.
+  virtual void finish_input(const LayerPass<T>& /*pass*/, std::span<const T> /*dy*/,
+                            std::span<T> /*dx*/) const {}
+  // All three, in the order in which exchanges with peers hide behind products; the same bits as
+  // one after another.
+  virtual void backward(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> dx,
+                        std::span<T> grads) const {
+    backward_input(pass, dy, dx);
+    if (!grads.empty()) backward_params(pass, dy, grads);
+    finish_input(pass, dy, dx);
+  }
 
   // New buffers from what all micro-batches of a step added to `statistics`, on all ranks.
   virtual void commit(std::span<const double> /*statistics*/, std::span<T> /*buffers*/) const {}

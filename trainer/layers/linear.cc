@@ -1,10 +1,9 @@
 #include "trainer/layers/linear.h"
 
-#include <algorithm>
-
 #include "trainer/layers/block_part.h"
 #include "trainer/layers/few_rows.h"
 #include "trainer/layers/matrix_map.h"
+#include "trainer/layers/rows.h"
 
 namespace gradwire {
 
@@ -43,12 +42,7 @@ void Linear<T>::forward(const LayerPass<T>& pass) const {
     const auto weight = matrix(pass.params.data(), out_, in_);
     matrix(pass.y.data(), rows, out_).noalias() = x * weight.transpose();
   }
-  if (!options_.bias) return;
-  const T* bias = pass.params.data() + out_ * in_;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    T* y = pass.y.data() + r * out_;
-    for (std::int64_t o = 0; o < out_; ++o) y[o] += bias[o];
-  }
+  if (options_.bias) add_row<T>(nullptr, part_of(pass.params, out_ * in_, out_), pass.y);
 }
 
 template <typename T>
@@ -63,13 +57,7 @@ void Linear<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
     const auto x = matrix(pass.x.data(), rows, in_);
     matrix(grads.data(), out_, in_).noalias() = matrix(dy.data(), rows, out_).transpose() * x;
   }
-  if (!options_.bias) return;
-  T* bias = grads.data() + out_ * in_;
-  std::copy_n(dy.data(), out_, bias);
-  for (std::int64_t r = 1; r < rows; ++r) {
-    const T* row = dy.data() + r * out_;
-    for (std::int64_t o = 0; o < out_; ++o) bias[o] += row[o];
-  }
+  if (options_.bias) sum_rows<T>(nullptr, dy, part_of(grads, out_ * in_, out_));
 }
 
 template <typename T>

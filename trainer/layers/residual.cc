@@ -120,14 +120,34 @@ void Residual<T>::forward(const LayerPass<T>& pass) const {
   add_to<T>(pass.device, pass.y, own.y);
 }
 
+// A shortcut's derivative is added here, where its room is this call's.
 template <typename T>
 void Residual<T>::backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                                  std::span<T> dx) const {
   branch_->backward_input(of_branch(pass), dy, dx);
-  if (!shortcut_) return add_to<T>(pass.device, dx, dy);
+  if (!shortcut_) return;
+  branch_->finish_input(of_branch(pass), dy, dx);
   const std::span<T> other = addend(pass, static_cast<std::int64_t>(dx.size()));
-  shortcut_->backward_input(of_shortcut(pass), dy, other);
+  const LayerPass<T> own = of_shortcut(pass);
+  shortcut_->backward_input(own, dy, other);
+  shortcut_->finish_input(own, dy, other);
   add_to<T>(pass.device, dx, other);
+}
+
+template <typename T>
+void Residual<T>::finish_input(const LayerPass<T>& pass, std::span<const T> dy,
+                               std::span<T> dx) const {
+  if (shortcut_) return;
+  branch_->finish_input(of_branch(pass), dy, dx);
+  add_to<T>(pass.device, dx, dy);
+}
+
+template <typename T>
+void Residual<T>::backward(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> dx,
+                           std::span<T> grads) const {
+  if (shortcut_) return Layer<T>::backward(pass, dy, dx, grads);
+  branch_->backward(of_branch(pass), dy, dx, grads);
+  add_to<T>(pass.device, dx, dy);
 }
 
 template <typename T>

@@ -30,6 +30,10 @@ class Residual final : public Layer<T> {
                        std::span<T> grads) const override;
   void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                       std::span<T> dx) const override;
+  void finish_input(const LayerPass<T>& pass, std::span<const T> dy,
+                    std::span<T> dx) const override;
+  void backward(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> dx,
+                std::span<T> grads) const override;
   void commit(std::span<const double> statistics, std::span<T> buffers) const override;
 
  private:

@@ -29,6 +29,8 @@ Naming naming_of(TrainerSpan::Kind kind) {
     case Kind::kLoss: return {"forward", "loss"};
     case Kind::kBackwardInput: return {"backward", ""};
     case Kind::kBackwardParams: return {"backward weights", ""};
+    case Kind::kBackward: return {"backward", ""};
+    case Kind::kPeers: return {"peers", ""};
     case Kind::kWait: return {"exposed", "wait for gradients"};
     case Kind::kOptimizer: return {"optimizer", "optimizer"};
     case Kind::kUpdate: return {"optimizer", "update"};

@@ -1,0 +1,65 @@
+// What layers exchange with the ranks that share their tensors, as operations of a communicator.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "gradwire/communicator.h"
+#include "gradwire/status.h"
+#include "gradwire/stream.h"
+#include "gradwire/work.h"
+#include "trainer/layer_peers.h"
+#include "trainer/spans.h"
+
+namespace gradwire {
+
+// Sums are folded in rank order ("canonical"), so that their bits depend on nothing but the ranks'
+// parts. Deadlines are the communicator's: each exchange has one.
+class CommunicatorPeers final : public LayerPeers {
+ public:
+  // The group, of Scope::kTensor, is borrowed. stream: where layers compute; memory is that
+  // device's.
+  explicit CommunicatorPeers(Communicator& group, const Stream& stream = {})
+      : group_(&group), stream_(stream) {}
+
+  int ranks() const override { return group_->size(); }
+  int rank() const override { return group_->rank(); }
+  void await() override;
+  Status status() const override { return status_; }
+
+  double waited_seconds() const override { return waited_seconds_; }
+
+  // Bytes that this rank has sent since this object's birth.
+  std::uint64_t bytes_sent() const { return group_->bytes_sent() - sent_before_; }
+  // Exchanges that were started since its birth.
+  std::int64_t exchanges() const { return exchanges_; }
+  // Told of every exchange, for this object's life; null: nobody is.
+  void tell(const OnTrainerSpan* told) { told_ = told; }
+
+ private:
+  struct UnderWay {
+    Work work;
+    std::string_view name;
+    std::chrono::steady_clock::time_point begin;
+  };
+  void sum(ByteSpan values, DType type) override;
+  void max(ByteSpan values, DType type) override;
+  void gather(ConstByteSpan mine, ByteSpan all, DType type) override;
+  void scatter_sum(ConstByteSpan all, ByteSpan mine, DType type) override;
+  template <typename Byte>
+  BasicTensorView<Byte> view(std::span<Byte> bytes, DType type) const;
+  void start(const OpCall& call, std::string_view name);
+
+  Communicator* group_;
+  Stream stream_;
+  Status status_;
+  std::vector<UnderWay> under_way_;
+  std::uint64_t sent_before_ = group_->bytes_sent();
+  double waited_seconds_ = 0;
+  std::int64_t exchanges_ = 0;
+  const OnTrainerSpan* told_ = nullptr;
+};
+
+}  // namespace gradwire

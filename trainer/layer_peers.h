@@ -1,0 +1,71 @@
+// The ranks that hold the other parts of a layer's tensors, as the layer sees them
+// (Scope::kTensor).
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "gradwire/status.h"
+#include "gradwire/tensor.h"
+
+namespace gradwire {
+
+// Collectives that a layer starts, and awaits when it needs what they bring: a derivative travels
+// while a product is computed. All ranks make the same calls in the same order, each from the
+// thread that trains. Memory, which lies where the layers compute, is lent until await() returns.
+// T is float or double.
+//
+// Layers have no outcome. So the first error sticks: later calls do nothing, what they would have
+// written is undefined, and whoever walks through the layers asks for status() behind each.
+class LayerPeers {
+ public:
+  virtual ~LayerPeers() = default;
+
+  virtual int ranks() const = 0;
+  virtual int rank() const = 0;
+
+  // In place over all ranks; the same bits on each.
+  template <typename T>
+  void start_sum(std::span<T> values) {
+    sum(to_bytes(values), type_of<T>());
+  }
+  // Of any type.
+  void start_sum(const TensorView& values) { sum(values.bytes(), values.dtype()); }
+  template <typename T>
+  void start_max(std::span<T> values) {
+    max(to_bytes(values), type_of<T>());
+  }
+  // all: (ranks, n), whose block r is rank r's `mine`, (n).
+  template <typename T>
+  void start_gather(std::span<const T> mine, std::span<T> all) {
+    gather(std::as_bytes(mine), to_bytes(all), type_of<T>());
+  }
+  // all: (ranks, n) on each rank. mine: (n), the sum over ranks of block rank().
+  template <typename T>
+  void start_scatter_sum(std::span<const T> all, std::span<T> mine) {
+    scatter_sum(std::as_bytes(all), to_bytes(mine), type_of<T>());
+  }
+  // Until all that was started has ended.
+  virtual void await() = 0;
+
+  virtual Status status() const = 0;
+  // In which await() has waited, since this object's birth; 0 where nobody counts.
+  virtual double waited_seconds() const { return 0; }
+
+ private:
+  template <typename T>
+  static constexpr DType type_of() {
+    static_assert(sizeof(T) == sizeof(float) || sizeof(T) == sizeof(double));
+    return sizeof(T) == sizeof(float) ? DType::kF32 : DType::kF64;
+  }
+  template <typename T>
+  static ByteSpan to_bytes(std::span<T> values) {
+    return std::as_writable_bytes(values);
+  }
+  virtual void sum(ByteSpan values, DType type) = 0;
+  virtual void max(ByteSpan values, DType type) = 0;
+  virtual void gather(ConstByteSpan mine, ByteSpan all, DType type) = 0;
+  virtual void scatter_sum(ConstByteSpan all, ByteSpan mine, DType type) = 0;
+};
+
+}  // namespace gradwire
