@@ -40,7 +40,9 @@ std::int64_t BatchPass::other_bytes(const Model<float>& model, std::int64_t max_
 
 Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& data,
                                     std::int64_t max_rows, const PassOptions& options) {
-  const std::int64_t outputs = data.classes() * data.labels_per_sample();
+  const std::int64_t classes =
+      model.class_share() ? model.class_share()->here.size() : data.classes();
+  const std::int64_t outputs = classes * data.labels_per_sample();
   if (model.input() != data.shape() || model.output().elems() != outputs) {
     return Status(
         Code::kInvalidArgument,
@@ -50,7 +52,14 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
                static_cast<long long>(data.shape().elems()), static_cast<long long>(outputs),
                data.name().c_str()));
   }
+  const int peers = options.peers == nullptr ? 1 : options.peers->ranks();
+  if (peers != model.shared_by()) {
+    return Status(Code::kInvalidArgument, format("%d ranks for a model that %d share (expected as "
+                                                 "many)",
+                                                 peers, model.shared_by()));
+  }
   BatchPass pass(model, data);
+  pass.peers_ = options.peers;
   GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(options.recompute, model));
   pass.walk_.emplace(model, segments);
   pass.evaluated_ = evaluated_at_once(max_rows);
@@ -65,6 +74,8 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
                                        DeltaRoom::kTurns, options.memory));
   pass.labels_.reserve(
       static_cast<std::size_t>(pass.activations_.max_rows() * data.labels_per_sample()));
+  pass.output_loss_ = OutputLoss<float>(model.loss(), model.class_share(), options.peers,
+                                        max_rows * data.labels_per_sample());
   const auto values = static_cast<std::size_t>(parameter_elems(model.buffers()));
   if (values > 0) {
     const std::size_t bytes = values * sizeof(float);
@@ -119,7 +130,9 @@ Result<ModelPass<float>> BatchPass::load(std::span<const float> params, const Sa
   }
   labels_.resize(samples.size() * static_cast<std::size_t>(data_->labels_per_sample()));
   data_->take(from, samples, activations_.values(0, rows), labels_);
-  return ModelPass<float>{params, rows, &activations_, {}, buffer_values(), statistics_};
+  ModelPass<float> pass{params, rows, &activations_, {}, buffer_values(), statistics_};
+  pass.peers = peers_;
+  return pass;
 }
 
 // The micro-batch's mean loss, and its derivative where the way back begins. On a device it is
@@ -132,7 +145,8 @@ Result<double> BatchPass::loss_of(const ModelPass<float>& pass, double loss_scal
     if (loss_scale != 1) there_->kernels().scale(by_outputs, loss_scale);
     return 0.0;
   }
-  const double loss = mean_loss<float>(model_->loss(), outputs, labels_, by_outputs);
+  const double loss = output_loss_.mean(outputs, labels_, by_outputs);
+  if (peers_ != nullptr) GW_TRY(peers_->status());
   if (loss_scale != 1) GW_TRY(scale(view_of<float>(by_outputs), loss_scale, {}));
   return loss;
 }
@@ -143,7 +157,8 @@ Status BatchPass::add_judgement(std::span<const std::uint32_t> samples, Judgemen
   const std::int64_t labels = data_->labels_of(samples);
   const std::span<const float> outputs =
       activations_.values(model_->last_level(), rows)
-          .first(static_cast<std::size_t>(labels * data_->classes()));
+          .first(static_cast<std::size_t>(labels * model_->output().elems() /
+                                          data_->labels_per_sample()));
   sum.labels += labels;
   if (there_ != nullptr) {
     there_->judge(model_->loss(), labels, outputs, {});
@@ -154,9 +169,9 @@ Status BatchPass::add_judgement(std::span<const std::uint32_t> samples, Judgemen
   }
   const auto judged =
       std::span<const std::uint32_t>(labels_).first(static_cast<std::size_t>(labels));
-  sum.correct += count_correct<float>(outputs, judged);
-  sum.loss += mean_loss<float>(model_->loss(), outputs, judged, {}) * static_cast<double>(labels);
-  return {};
+  sum.correct += output_loss_.count_correct(outputs, judged);
+  sum.loss += output_loss_.mean(outputs, judged, {}) * static_cast<double>(labels);
+  return peers_ == nullptr ? Status() : peers_->status();
 }
 
 Result<double> BatchPass::run(std::span<const float> params, const MicroBatch& batch,

@@ -36,6 +36,7 @@ struct MicroBatch {
 struct PassOptions {
   std::string recompute = "none";  // as recompute_segments() says
   MemoryArena memory = {};         // where activations lie, and layers compute
+  LayerPeers* peers = nullptr;     // of a shared model, borrowed for the pass's life
 };
 
 // Memory and steps of a micro-batch. All of it is allocated at birth: a pass allocates nothing. Not
@@ -43,7 +44,8 @@ struct PassOptions {
 class BatchPass final : public RunningStatistics {
  public:
   // The model and the data are borrowed. Micro-batches have at most `max_rows` samples.
-  // kInvalidArgument when the data's shape or classes are not the model's.
+  // kInvalidArgument when the data's shape or classes are not the model's, or the peers are not as
+  // many as the model is shared by.
   static Result<BatchPass> create(const Model<float>& model, const DataSet& data,
                                   std::int64_t max_rows, const PassOptions& options = {});
   // Of a pass over micro-batches of `max_rows`: what create() would allocate for activations.
@@ -111,6 +113,8 @@ class BatchPass final : public RunningStatistics {
   Status add_judgement(std::span<const std::uint32_t> samples, Judgement& sum);
 
   const OnTrainerSpan* told_ = nullptr;
+  LayerPeers* peers_ = nullptr;
+  OutputLoss<float> output_loss_;
 };
 
 }  // namespace gradwire

@@ -26,6 +26,27 @@ Status check_held(const ModelShare& share, const ModelShare::Tensor& tensor) {
 
 }  // namespace
 
+ModelShare share_of_tables(const ParameterTable& whole, std::span<const ParameterTable> held,
+                           int rank) {
+  ModelShare share{.rank = rank, .tensors = {}};
+  for (const ParameterInfo& info : whole) {
+    ModelShare::Tensor& tensor = share.tensors.emplace_back(ModelShare::Tensor{info.name, {}});
+    TensorBox none = box_of(info);
+    std::vector<bool> has;
+    for (const ParameterTable& table : held) {
+      const auto found = std::ranges::find(table, info.name, &ParameterInfo::name);
+      has.push_back(found != table.end());
+      // All boxes of a tensor are of one grid, those without elements too.
+      if (found != table.end()) none = TensorBox::of(box_of(*found).whole, box_of(*found).grid);
+      tensor.held.push_back(found == table.end() ? TensorBox() : box_of(*found));
+    }
+    for (std::size_t r = 0; r < held.size(); ++r) {
+      if (!has[r]) tensor.held[r] = none.cut(0, {0, 0});
+    }
+  }
+  return share;
+}
+
 Status check_share(const ModelShare& share, const ParameterTable& here) {
   std::size_t found = 0;
   for (const ModelShare::Tensor& tensor : share.tensors) {

@@ -1,6 +1,7 @@
 // What the ranks that together hold one copy of a model hold of it.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,11 @@ struct ModelShare {
   int rank = 0;                 // this one, among the scope's
   std::vector<Tensor> tensors;  // of the whole model, in its order
 };
+
+// Who holds what of the model of `whole`, where rank r of the scope holds the tensors `held[r]`, of
+// which it is `rank`.
+ModelShare share_of_tables(const ParameterTable& whole, std::span<const ParameterTable> held,
+                           int rank);
 
 // kInvalidArgument unless every tensor has as many boxes, each element among them, and the table,
 // of what is here, names what this rank holds and nothing else, box for box.

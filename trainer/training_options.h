@@ -10,6 +10,7 @@
 #include "trainer/compute_parameters.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/order.h"
+#include "trainer/layer_peers.h"
 #include "trainer/loss_scale.h"
 #include "trainer/lr_schedule.h"
 #include "trainer/model_share.h"
@@ -72,6 +73,9 @@ struct TrainingOptions {
   // Where this rank holds a part of the model: who holds what, borrowed for the trainer's life.
   // Norms, clipping and lamb then count each element once over Scope::kModel. null: all is here.
   const ModelShare* share = nullptr;
+  // The ranks that share this rank's tensors, where the model is a part of such
+  // (Model::shared_by()); borrowed likewise.
+  LayerPeers* peers = nullptr;
 
   BatchShares shares() const { return {ranks, accumulate}; }
 };

@@ -52,14 +52,22 @@ TensorPart part_of(std::string name, const TensorView& values) {
   return whole_tensor(std::move(name), values);
 }
 
+// What has an element for each of a parameter's that is here.
+TensorPart boxed_part(std::string name, const ParameterInfo& info, const TensorView& values) {
+  return {std::move(name), box_of(info), 0, ConstTensorView(values)};
+}
+
+const ParameterInfo& info_of(const ParameterTable& table, std::string_view parameter) {
+  return *std::ranges::find(table, parameter, &ParameterInfo::name);
+}
+
 // The optimizer's state of a parameter has the parameter's shape.
 TensorPart trainer_part(const ParameterTable& table, const NamedTensor& own) {
   const ParameterState of = parameter_state(table, own.name);
   if (of.info == nullptr || own.tensor.elems() == 0) {
     return part_of(std::string(kTrainer) + own.name, own.tensor);
   }
-  return {std::string(kOptimizerNames) + own.name, box_of(*of.info), 0,
-          ConstTensorView(own.tensor)};
+  return boxed_part(std::string(kOptimizerNames) + own.name, *of.info, own.tensor);
 }
 
 // A line for each, behind a letter; no name has a line's end in it.
@@ -179,7 +187,9 @@ std::vector<TensorPart> TrainingCheckpoint::trainer_parts(const EntryOwner& owne
     const ParameterState of = parameter_state(table, name);
     if (of.info != nullptr ? !owner.writes(of.info->name) : !owner.writes_rest()) continue;
     if (worker) {
-      mine.push_back(part_of(worker_name(worker_number(worker->micro), name), own.tensor));
+      std::string in_file = worker_name(worker_number(worker->micro), name);
+      mine.push_back(of.info == nullptr ? part_of(std::move(in_file), own.tensor)
+                                        : boxed_part(std::move(in_file), *of.info, own.tensor));
     } else if (first) {
       mine.push_back(trainer_part(table, own));
     }
@@ -199,7 +209,8 @@ Result<std::vector<TensorPart>> TrainingCheckpoint::parts() {
   }
   for (const NamedTensor& own : trainer_.parameters()) {
     if (sharded || place().dp > 0 || !owner.writes(own.name)) continue;
-    mine.push_back(part_of(std::string(kParameterNames) + own.name, own.tensor));
+    mine.push_back(
+        boxed_part(std::string(kParameterNames) + own.name, info_of(table, own.name), own.tensor));
   }
   std::ranges::move(trainer_parts(owner), std::back_inserter(mine));
   std::ranges::move(strategy_parts(strategy_.state(), table, place().dp, mesh().dp, owner),
@@ -228,15 +239,21 @@ Status TrainingCheckpoint::save(double learning_rate, double loss_scale) {
 Status TrainingCheckpoint::restore_worker(CheckpointReader& reader, int micro,
                                           const NamedTensor& own) const {
   const int old_workers = workers_in(reader.manifest(), own.name);
+  const ParameterTable table = trainer_.memory().table;
+  const ParameterState of = parameter_state(table, own.name);
+  const auto read = [&](int worker, const TensorView& to) {
+    const std::string name = worker_name(worker, own.name);
+    return of.info == nullptr ? reader.read(name, to) : reader.read(name, box_of(*of.info), 0, to);
+  };
   if (old_workers == shares().micro_batches() || old_workers == 0) {
-    return reader.read(worker_name(worker_number(micro), own.name), own.tensor);
+    return read(worker_number(micro), own.tensor);
   }
   GW_ASSIGN(const Buffer memory, Buffer::allocate(own.tensor.bytes().size()));
   const TensorView one = memory.tensor(own.tensor.shape(), own.tensor.dtype());
   const std::span<float> mean = elements<float>(one);
   std::vector<double> sum(mean.size());
   for (int worker = 0; worker < old_workers; ++worker) {
-    GW_TRY(reader.read(worker_name(worker, own.name), one));
+    GW_TRY(read(worker, one));
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(mean[i]);
   }
   for (std::size_t i = 0; i < sum.size(); ++i) {
@@ -301,12 +318,13 @@ Status TrainingCheckpoint::restore_trainer(CheckpointReader& reader, std::set<st
 namespace {
 
 // Parameters are saved in fp32; those that the trainer holds in 16 bits are rounded.
-Status read_rounded(CheckpointReader& reader, const std::string& name, const TensorView& to) {
+Status read_rounded(CheckpointReader& reader, const std::string& name, const TensorBox& box,
+                    const TensorView& to) {
   const Precision precision = precision_of(to.dtype());
-  if (precision == Precision::kF32) return reader.read(name, to);
+  if (precision == Precision::kF32) return reader.read(name, box, 0, to);
   std::vector<float> wide(static_cast<std::size_t>(to.elems()));
   const TensorView values(reinterpret_cast<std::byte*>(wide.data()), to.shape(), DType::kF32);
-  GW_TRY(reader.read(name, values));
+  GW_TRY(reader.read(name, box, 0, values));
   return write_from_host(std::as_bytes(store_in_place(precision, wide)), to);
 }
 
@@ -314,20 +332,23 @@ Status read_rounded(CheckpointReader& reader, const std::string& name, const Ten
 
 Status TrainingCheckpoint::restore(CheckpointReader& reader, Taken& taken) {
   GW_TRY(check_same_settings(reader.manifest(), options_).with_context(reader.path()));
-  const auto read = [&](std::string_view prefix, const NamedTensor& own) {
-    const std::string name = std::string(prefix) + own.name;
-    taken.used.insert(name);
-    return own.tensor.elems() == 0 ? Status() : read_rounded(reader, name, own.tensor);
-  };
+  const ParameterTable table = trainer_.memory().table;
   // Owners of shards hold what their optimizers step beside what passes see of it; who steps the
   // whole model goes on from the former.
   const bool sharded = state_form(strategy_.state()) == StateForm::kSharded;
   for (const NamedTensor& own : trainer_.parameters()) {
     const bool master = reader.manifest().tensors.contains(std::string(kMasterNames) + own.name);
-    GW_TRY(read(master && !sharded ? kMasterNames : kParameterNames, own));
-    taken.used.insert(std::string(kParameterNames) + own.name);
+    const std::string name =
+        std::string(master && !sharded ? kMasterNames : kParameterNames) + own.name;
+    taken.used.insert({name, std::string(kParameterNames) + own.name});
+    if (own.tensor.elems() == 0) continue;
+    GW_TRY(read_rounded(reader, name, box_of(info_of(table, own.name)), own.tensor));
   }
-  for (const NamedTensor& own : trainer_.buffers()) GW_TRY(read(kBuffers, own));
+  for (const NamedTensor& own : trainer_.buffers()) {
+    const std::string name = std::string(kBuffers) + own.name;
+    taken.used.insert(name);
+    if (own.tensor.elems() > 0) GW_TRY(reader.read(name, own.tensor));
+  }
   GW_TRY(restore_trainer(reader, taken.used));
   GW_TRY(restore_strategy(reader, taken).with_context(reader.path()));
   GW_TRY(trainer_.adopt_state().with_context(reader.path()));

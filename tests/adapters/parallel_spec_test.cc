@@ -121,8 +121,11 @@ TEST(ParallelSpec, WrongTextsAreAnsweredByItem) {
 
 TEST(ParallelSpec, WhatNoRunDoesYetIsRefused) {
   EXPECT_TRUE(parsed("dp=4,tp=1,pp=1/gpipe,zero=3").check_served().ok());
-  EXPECT_EQ(parsed("tp=2").check_served().message(), "not supported yet (got tp=2, expected tp=1)");
-  EXPECT_EQ(parsed("pp=3").check_served().message(), "not supported yet (got pp=3, expected pp=1)");
+  EXPECT_TRUE(parsed("dp=2,tp=2,pp=3").check_served().ok());
+  EXPECT_TRUE(parsed("tp=2/megatron[sequence=off]").check_served().ok());
+  EXPECT_TRUE(parsed("tp=2/megatron[sequence=on]").check_served().ok());
+  EXPECT_EQ(parsed("tp=2/hybrid").check_served().message(),
+            "not supported yet (got tp=2/hybrid, expected tp=2/megatron)");
 }
 
 MeshSizes mesh_for(const std::string& text, int ranks) {

@@ -42,6 +42,8 @@ struct Training {
   std::string compressor = "none";
   int ranks = 2;
   int accumulate = 1;
+  std::int64_t batch = 48;
+  std::uint64_t seed = 3;
   MomentumAt momentum_at = MomentumAt::kServer;
   double lr = 0.02;
   std::int64_t steps = 20;
@@ -81,9 +83,9 @@ inline TrainingCheckpointOptions files(const Training& training, const std::stri
   TrainingCheckpointOptions options;
   options.files.folder = folder;
   options.files.seconds = 30;
-  options.batch = 48;
+  options.batch = training.batch;
   options.accumulate = training.accumulate;
-  options.seed = 3;
+  options.seed = training.seed;
   options.must_match = {{"compressor", training.compressor}};
   return options;
 }
@@ -92,7 +94,7 @@ inline DataParallelOptions parallel_options(const Training& training) {
   DataParallelOptions parallel;
   parallel.aggregator.compressor = training.compressor;
   parallel.aggregator.algorithm = "canonical";
-  parallel.aggregator.seed = 3;
+  parallel.aggregator.seed = training.seed;
   parallel.check_every = 1;
   return parallel;
 }
@@ -115,14 +117,14 @@ inline Demands demands_of(const Training& training, const OptimizerChoice& choic
 
 inline Result<TrainingOptions> trainer_options(const Training& training, int rank) {
   TrainingOptions options;
-  options.batch = 48;
+  options.batch = training.batch;
   options.rank = rank;
   options.ranks = training.ranks;
   options.accumulate = training.accumulate;
   options.steps = training.steps;
   options.lr = training.lr;
   options.momentum_at = training.momentum_at;
-  options.seed = 3;
+  options.seed = training.seed;
   options.precision = training.precision;
   options.loss_scale = training.loss_scale;
   options.recompute = training.recompute;

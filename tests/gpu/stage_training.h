@@ -12,7 +12,7 @@
 
 #include "adapters/trainer/data_parallel.h"
 #include "adapters/trainer/mesh/mesh_groups.h"
-#include "adapters/trainer/pipeline/rank_stages.h"
+#include "adapters/trainer/mesh/rank_model.h"
 #include "device/host_copy.h"
 #include "tests/gpu/small_problems.h"
 #include "trainer/pipeline/generate.h"
@@ -81,20 +81,19 @@ inline Status train_stage_rank(Communicator& world, const SmallProblem& problem,
   GW_ASSIGN(MeshGroups groups,
             MeshGroups::create(world, {.pp = job.stages, .dp = job.replicas, .tp = 1}));
   TrainingOptions options = stage_options(job, groups.coordinates().dp, stream);
-  std::unique_ptr<RankStages> stages;
+  RankModelOptions division{.stream = stream};
   if (job.stages > 1) {
-    GW_ASSIGN(const PipelineSchedule schedule,
-              generate_pipeline(job.spec, job.stages, job.micro_batches));
-    GW_ASSIGN(stages, RankStages::create(problem.model, schedule, groups, false, stream));
-    options.share = &stages->share();
+    GW_ASSIGN(division.schedule, generate_pipeline(job.spec, job.stages, job.micro_batches));
   }
+  GW_ASSIGN(const auto held, RankModel::create(problem.model, division, groups));
+  held->use_in(options);
   DataParallelOptions parallel;
   parallel.aggregator.algorithm = job.algorithm;
   parallel.aggregator.bucket_bytes = 4000;  // several of them
   parallel.check_every = 1;
-  GW_ASSIGN(Trainer trainer, Trainer::create(stages ? stages->model() : problem.model, problem.data,
-                                             options, DataParallelStrategy::demands_of(parallel),
-                                             stages ? stages->source() : SourceChoice()));
+  GW_ASSIGN(Trainer trainer,
+            Trainer::create(held->model(), problem.data, options,
+                            DataParallelStrategy::demands_of(parallel), held->source()));
   const std::vector<NamedTensor> gradients = trainer.gradients();
   GW_ASSIGN(const auto strategy,
             DataParallelStrategy::create(std::move(groups), Registry::builtin(), parallel,

@@ -102,7 +102,7 @@ Status PipelineStage::backward_input(int micro, LayerGate* gate) {
   }
   return back_through(read, gate, [&](const LayerRange& layer) {
     model_->backward_input(one->pass, layer);
-    return Status();
+    return one->pass.peers == nullptr ? Status() : one->pass.peers->status();
   });
 }
 

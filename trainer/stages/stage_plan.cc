@@ -197,24 +197,21 @@ Result<std::vector<std::string>> shared_parameters(const Model<float>& model,
 
 }  // namespace
 
-ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan) {
-  ModelShare share{.rank = plan.rank, .tensors = {}};
+std::vector<std::vector<LayerRange>> layers_by_rank(const StagePlan& plan) {
+  std::vector<std::vector<LayerRange>> layers(static_cast<std::size_t>(plan.schedule.size()));
   const std::vector<int>& rank_of = plan.schedule.rank_of.front();
   for (std::size_t stage = 0; stage < plan.cuts.size(); ++stage) {
-    const int first = model.parameters_of(plan.cuts[stage].begin).first;
-    const int end = model.parameters_of(plan.cuts[stage].end - 1).second;
-    for (int index = first; index < end; ++index) {
-      const ParameterInfo& info = model.parameters()[static_cast<std::size_t>(index)];
-      const TensorBox whole = box_of(info);
-      ModelShare::Tensor& tensor = share.tensors.emplace_back(ModelShare::Tensor{info.name, {}});
-      const bool both = std::ranges::find(plan.shared, info.name) != plan.shared.end();
-      for (int rank = 0; rank < plan.schedule.size(); ++rank) {
-        const bool here = rank == rank_of[stage] || (both && rank == rank_of.back());
-        tensor.held.push_back(here ? whole : whole.cut(0, {0, 0}));
-      }
-    }
+    layers[static_cast<std::size_t>(rank_of[stage])].push_back(plan.cuts[stage]);
   }
-  return share;
+  return layers;
+}
+
+ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan) {
+  std::vector<ParameterTable> held;
+  for (const std::vector<LayerRange>& ranges : layers_by_rank(plan)) {
+    held.push_back(model.part(ranges).parameters());
+  }
+  return share_of_tables(model.parameters(), held, plan.rank);
 }
 
 namespace {

@@ -71,6 +71,9 @@ int most_unjoined(const std::vector<PipelineOp>& ops, std::size_t stages, int mi
 // a time; `ops`: its rank's list.
 std::size_t most_contexts(const std::vector<PipelineOp>& ops, int stage);
 
+// The layers of the whole model that each rank holds, ascending.
+std::vector<std::vector<LayerRange>> layers_by_rank(const StagePlan& plan);
+
 // Who holds which parameter: whole ones, each on one rank of Scope::kPipeline, shared ones on two.
 ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan);
 

@@ -39,6 +39,7 @@ StageSource::StageSource(const SourceParts& parts, const StagePlan& plan,
       fold_(parts.fold),
       transfers_(transfers),
       micro_batches_(parts.data, parts.options),
+      peers_(parts.options.peers),
       there_(std::move(there)),
       statistics_(std::move(statistics)),
       evaluated_(BatchPass::evaluated_at_once(parts.options.shares().samples(parts.options.batch))),
@@ -83,6 +84,7 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
                                             .recompute = options.recompute,
                                             .memory = options.places.device,
                                             .there = made->there_.get(),
+                                            .peers = options.peers,
                                             .tied_sum = made->timed(std::move(tied_sum))}));
   GW_ASSIGN(made->training_,
             PipelineExecutor::create(plan.schedule, plan.rank, plan.how, *made->work_, transfers));
@@ -101,6 +103,10 @@ std::vector<std::size_t> StageSource::openings(Way way) const {
 void StageSource::tell(const OnTrainerSpan* told) {
   told_ = told;
   training_->tell(told == nullptr ? nullptr : &on_op_);
+}
+
+double StageSource::waited() const {
+  return transfers_.waited_seconds() + (peers_ == nullptr ? 0 : peers_->waited_seconds());
 }
 
 // The sum is an exchange: all of it is spent with the other rank.
@@ -160,12 +166,13 @@ Result<double> StageSource::run(const StepPlace& place, const Ready& ready, cons
                      .done = [&](int index) { return hand_over(index, ready); },
                      .gate = gate_,
                      .told = told_});
-  const double waited = transfers_.waited_seconds();
+  const double before = waited();
   const Status ran = training_->run();
-  waited_seconds_ += transfers_.waited_seconds() - waited;
+  waited_seconds_ += waited() - before;
   GW_TRY(settled(ran));
+  GW_TRY(work_->add_whole_sums());
   for (int complete = 1; complete <= micro_batches_.size(); ++complete) GW_TRY(over(complete));
-  return work_->mean_loss();
+  return tells_loss() ? work_->mean_loss() : 0.0;
 }
 
 // As many rounds of the schedule's forwards as the largest share has passes for.
@@ -185,6 +192,7 @@ Result<Judgement> StageSource::judge(Range share, std::int64_t most, LayerGate* 
     }
     work_->begin_evaluation(values(), evaluation_, gate);
     GW_TRY(settled(evaluating_->run()));
+    if (!tells_loss()) continue;
     sum.labels += work_->judgement().labels;
     sum.correct += work_->judgement().correct;
     sum.loss += work_->judgement().loss;

@@ -46,6 +46,9 @@ class StageSource final : public StepGradientSource {
   StageSource(const SourceParts& parts, const StagePlan& plan, PipelineTransfers& transfers,
               std::unique_ptr<DeviceBatch> there, StageStatistics statistics);
   Status settled(const Status& ran);
+  double waited() const;
+  // Of ranks that all compute the losses, the first one.
+  bool tells_loss() const { return peers_ == nullptr || peers_->rank() == 0; }
   StageValues values();
   TiedSum timed(TiedSum tied_sum);
   void tell_of(const PipelineOpTime& time) const;
@@ -57,6 +60,7 @@ class StageSource final : public StepGradientSource {
   GradientFold& fold_;
   PipelineTransfers& transfers_;
   MicroBatches micro_batches_;
+  LayerPeers* peers_;
   std::unique_ptr<DeviceBatch> there_;  // null on the host
   StageStatistics statistics_;
   std::int64_t evaluated_;  // samples of an evaluation's pass

@@ -6,8 +6,6 @@
 #include "base/elements.h"
 #include "base/text.h"
 #include "device/ops.h"
-#include "trainer/layers/cross_entropy.h"
-#include "trainer/layers/loss.h"
 
 namespace gradwire {
 namespace {
@@ -57,6 +55,8 @@ Result<std::unique_ptr<StageWork>> StageWork::create(const Model<float>& model, 
   }
   made->micros_.resize(static_cast<std::size_t>(plan.schedule.micro_batches));
   made->inputs_.resize(static_cast<std::size_t>(options.max_rows * data.shape().elems()));
+  made->output_loss_ = OutputLoss<float>(model.loss(), model.class_share(), options.peers,
+                                         options.max_rows * data.labels_per_sample());
   made->labels_.reserve(static_cast<std::size_t>(options.max_rows * data.labels_per_sample()));
   return made;
 }
@@ -151,6 +151,7 @@ ModelPass<float> StageWork::pass_of(int micro) const {
   pass.buffers = there_ == nullptr ? step_.values.buffers : there_->buffers();
   pass.statistics = there_ == nullptr ? step_.values.statistics : there_->statistics();
   pass.device = there_ == nullptr ? nullptr : &there_->kernels();
+  pass.peers = peers_;
   pass.told = step_.told;
   pass.context.mode = PassMode::kEvaluate;
   if (!evaluates_) pass.context = step_.batches[static_cast<std::size_t>(micro)].context;
@@ -211,7 +212,8 @@ Status StageWork::judge(Held& held, int micro) {
   const std::int64_t labels = data_.labels_of(samples_of(micro));
   const std::span<const std::uint32_t> here = read_labels(micro);
   GW_ASSIGN(const std::span<const float> all, held.stage.output(micro));
-  const auto outputs = all.first(static_cast<std::size_t>(labels * data_.classes()));
+  const std::int64_t classes = model_.output().elems() / data_.labels_per_sample();
+  const auto outputs = all.first(static_cast<std::size_t>(labels * classes));
   judgement_.labels += labels;
   if (there_ != nullptr) {
     const auto at = static_cast<std::size_t>(micro);
@@ -221,10 +223,9 @@ Status StageWork::judge(Held& held, int micro) {
     return {};
   }
   const auto judged = here.first(static_cast<std::size_t>(labels));
-  judgement_.correct += count_correct<float>(outputs, judged);
-  judgement_.loss +=
-      gradwire::mean_loss<float>(model_.loss(), outputs, judged, {}) * static_cast<double>(labels);
-  return {};
+  judgement_.correct += output_loss_.count_correct(outputs, judged);
+  judgement_.loss += output_loss_.mean(outputs, judged, {}) * static_cast<double>(labels);
+  return peers_ == nullptr ? Status() : peers_->status();
 }
 
 Status StageWork::derive_loss(Held& held, int micro) {
@@ -243,7 +244,8 @@ Status StageWork::derive_loss(Held& held, int micro) {
     if (batch.loss_scale != 1) there_->kernels().scale(by_outputs, batch.loss_scale);
     return {};
   }
-  micros_[at].loss = gradwire::mean_loss<float>(model_.loss(), outputs, labels, by_outputs);
+  micros_[at].loss = output_loss_.mean(outputs, labels, by_outputs);
+  if (peers_ != nullptr) GW_TRY(peers_->status());
   if (batch.loss_scale == 1) return {};
   return scale(view_of<float>(by_outputs), batch.loss_scale, {});
 }
@@ -301,7 +303,9 @@ Status StageWork::add_gradients(Held& held, const PipelineOp& op) {
   auto complete = [&](int index) {
     GW_ASSIGN(const bool done, step_.fold->ready(index, op.micro));
     const int parameter = step_.fold->parameter_of(index);
-    return done && !is_shared(parameter) ? step_.done(parameter) : Status();
+    if (!done || is_shared(parameter)) return Status();
+    GW_TRY(sums_.add(*step_.fold, parameter));
+    return step_.done(parameter);
   };
   GW_TRY(op.kind == PipelineOpKind::kBackward
              ? held.stage.backward(op.micro, micro.grads, std::ref(complete), layer_gate())

@@ -28,6 +28,7 @@
 #include "trainer/stages/pipeline_stage.h"
 #include "trainer/stages/stage_plan.h"
 #include "trainer/step/micro_batches.h"
+#include "trainer/step/peer_sums.h"
 
 namespace gradwire {
 
@@ -52,7 +53,8 @@ class StageWork final : public PipelineWork {
     // On a device, of the rank's part: with room for all micro-batches.
     // Borrowed. Its buffers and statistics are used instead of StageValues'.
     DeviceBatch* there = nullptr;
-    TiedSum tied_sum = {};  // where StagePlan::shared has parameters
+    LayerPeers* peers = nullptr;  // of a shared model
+    TiedSum tied_sum = {};        // where StagePlan::shared has parameters
   };
   // All are borrowed; `model`: the rank's part. Errors as PipelineStage::create().
   static Result<std::unique_ptr<StageWork>> create(const Model<float>& model, const DataSet& data,
@@ -75,6 +77,8 @@ class StageWork final : public PipelineWork {
   // Samples of the evaluation, by micro-batch; what is behind them is empty. Forwards alone follow.
   void begin_evaluation(const StageValues& values,
                         std::span<const std::span<const std::uint32_t>> samples, LayerGate* gate);
+  // Behind all micro-batches of a step, where its gradients were not handed over one by one.
+  Status add_whole_sums() { return sums_.add_whole(*step_.fold); }
   // After all operations of a step or an evaluation: what a device found in them is known. Waits
   // for it; an error of anything that was enqueued is this call's.
   Status settle();
@@ -115,6 +119,8 @@ class StageWork final : public PipelineWork {
         data_(data),
         memory_(options.memory),
         there_(options.there),
+        peers_(options.peers),
+        sums_(model.parameters(), options.peers),
         tied_sum_(options.tied_sum) {}
   Result<Held*> held(int stage);
   Result<std::span<float>> taken(const PipelineOp& op);
@@ -140,6 +146,9 @@ class StageWork final : public PipelineWork {
   MemoryArena memory_;
   DeviceBatch* there_;    // null on the host
   bool gathers_ = false;  // stages' parameters, all of a stage at a time
+  LayerPeers* peers_;
+  PeerSums sums_;
+  OutputLoss<float> output_loss_;
   TiedSum tied_sum_;
   std::vector<int> shared_;  // parameters that another rank holds, too
   std::vector<std::unique_ptr<Held>> held_;

@@ -7,7 +7,11 @@
 namespace gradwire {
 
 MicroBatchSource::MicroBatchSource(const SourceParts& parts)
-    : parameters_(parts.parameters), fold_(parts.fold), batches_(parts.data, parts.options) {
+    : parameters_(parts.parameters),
+      fold_(parts.fold),
+      batches_(parts.data, parts.options),
+      peers_(parts.options.peers),
+      sums_(parts.model.parameters(), parts.options.peers) {
   for (std::size_t layer = 0; layer < parts.model.layers(); ++layer) {
     const int end = parts.model.parameters_of(layer).second;
     layer_ends_.resize(static_cast<std::size_t>(end), end);
@@ -19,7 +23,8 @@ Result<std::unique_ptr<StepGradientSource>> MicroBatchSource::create(const Sourc
   const TrainingOptions& options = parts.options;
   GW_ASSIGN(made->pass_,
             BatchPass::create(parts.model, parts.data, options.shares().samples(options.batch),
-                              {options.recompute, options.places.device}));
+                              {options.recompute, options.places.device, options.peers}));
+  made->tells_loss_ = options.peers == nullptr || options.peers->rank() == 0;
   return std::unique_ptr<StepGradientSource>(std::move(made));
 }
 
@@ -30,6 +35,7 @@ Result<double> MicroBatchSource::run_one(const MicroBatch& batch, int micro, con
     GW_ASSIGN(const bool done, fold_.ready(index, micro));
     if (!done) return Status();
     const int parameter = fold_.parameter_of(index);
+    GW_TRY(sums_.add(fold_, parameter));
     return ready(parameter, layer_ends_[static_cast<std::size_t>(parameter)]);
   };
   // One reference to capture: std::function then needs no memory of its own.
@@ -41,16 +47,21 @@ Result<double> MicroBatchSource::run_one(const MicroBatch& batch, int micro, con
 
 Result<double> MicroBatchSource::run(const StepPlace& place, const Ready& ready, const Over& over) {
   double loss = 0;
+  const double waited = peers_ == nullptr ? 0 : peers_->waited_seconds();
   for (int micro = 0; micro < batches_.size(); ++micro) {
     GW_ASSIGN(const double mean, run_one(batches_.at(place, micro), micro, ready));
     loss += mean;
+    if (micro + 1 == batches_.size()) GW_TRY(sums_.add_whole(fold_));
     GW_TRY(over(micro + 1));
   }
-  return loss / batches_.size();
+  if (peers_ != nullptr) waited_seconds_ += peers_->waited_seconds() - waited;
+  return tells_loss_ ? loss / batches_.size() : 0.0;
 }
 
 Result<Judgement> MicroBatchSource::judge(Range share, std::int64_t most, LayerGate* gate) {
-  return pass_.judge(parameters_.values(), share.begin, share.end, gate, pass_.passes_of(most));
+  GW_ASSIGN(const Judgement judged,
+            pass_.judge(parameters_.values(), share.begin, share.end, gate, pass_.passes_of(most)));
+  return tells_loss_ ? judged : Judgement();
 }
 
 }  // namespace gradwire

@@ -13,6 +13,7 @@
 #include "trainer/model.h"
 #include "trainer/step/micro_batches.h"
 #include "trainer/step/parameter_store.h"
+#include "trainer/step/peer_sums.h"
 #include "trainer/step/step_gradient_source.h"
 #include "trainer/training_options.h"
 
@@ -29,6 +30,7 @@ class MicroBatchSource final : public StepGradientSource {
   std::vector<std::size_t> openings(Way way) const override { return pass_.walk().openings(way); }
   RunningStatistics& running() override { return pass_; }
   void tell(const OnTrainerSpan* told) override { pass_.tell(told); }
+  double waited_seconds() const override { return waited_seconds_; }
 
  private:
   explicit MicroBatchSource(const SourceParts& parts);
@@ -40,6 +42,10 @@ class MicroBatchSource final : public StepGradientSource {
   BatchPass pass_;
   std::vector<int> layer_ends_;  // of each parameter: the first one behind its layer
   LayerGate* gate_ = nullptr;
+  LayerPeers* peers_ = nullptr;
+  PeerSums sums_;
+  double waited_seconds_ = 0;  // for them, in run()
+  bool tells_loss_ = true;     // among ranks that all compute it, the first one does
 };
 
 }  // namespace gradwire

@@ -230,12 +230,9 @@ Result<ParallelSpec> ParallelSpec::parse(std::string_view text) {
 }
 
 Status ParallelSpec::check_served() const {
-  for (const auto& [axis, size] : {std::pair("tp", tp), std::pair("pp", pp)}) {
-    if (size == 1) continue;
-    return {Code::kInvalidArgument,
-            format("not supported yet (got %s=%d, expected %s=1)", axis, size, axis)};
-  }
-  return {};
+  if (tp == 1 || layout.kind == TensorLayout::Kind::kMegatron) return {};
+  return {Code::kInvalidArgument, format("not supported yet (got tp=%d%s, expected tp=%d/megatron)",
+                                         tp, layout_text(layout).c_str(), tp)};
 }
 
 Result<MeshSizes> ParallelSpec::mesh(int ranks) const {

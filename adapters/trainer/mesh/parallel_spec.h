@@ -67,7 +67,8 @@ struct ParallelSpec {
   // kInvalidArgument shows the item, what was got and what was expected.
   static Result<ParallelSpec> parse(std::string_view text);
 
-  // kInvalidArgument where it asks for what no run does yet: tp or pp above 1.
+  // kInvalidArgument where it asks for what no run does yet: a layout of several ranks of tp other
+  // than megatron.
   Status check_served() const;
 
   // The mesh of a job of so many ranks. kInvalidArgument, with the products, where they do not fit.

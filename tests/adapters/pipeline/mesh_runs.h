@@ -11,15 +11,16 @@
 #include <vector>
 
 #include "adapters/trainer/mesh/mesh_groups.h"
-#include "adapters/trainer/pipeline/rank_stages.h"
+#include "adapters/trainer/mesh/rank_model.h"
 #include "tests/adapters/training_runs.h"
 #include "trainer/pipeline/generate.h"
 
 namespace gradwire::testing {
 
 struct MeshTraining {
-  Training training = {};  // its ranks are replicas
-  int stages = 1;          // ranks of a replica; 1: without a pipeline
+  Training training = {};                 // its ranks are replicas
+  int stages = 1;                         // pipeline ranks of a replica; 1: without a pipeline
+  std::vector<Model<float>> shared = {};  // by rank of tp, their parts of training.model; none: one
   PipelineSpec spec = {.kind = PipelineKind::kOneFOneB};
   const DataSet* data = &digits();
 };
@@ -33,38 +34,42 @@ struct MeshEnded {
   std::vector<std::string> notices;                   // of resuming
 };
 
+inline int tensor_ranks(const MeshTraining& mesh) {
+  return mesh.shared.empty() ? 1 : static_cast<int>(mesh.shared.size());
+}
+
 inline Status run_mesh_rank(const MeshTraining& mesh, const Plan& plan, Communicator& world,
                             std::mutex& mutex, MeshEnded& ended) {
   const Training& training = mesh.training;
   GW_ASSIGN(MeshGroups groups,
-            MeshGroups::create(world, {.pp = mesh.stages, .dp = training.ranks, .tp = 1}));
+            MeshGroups::create(
+                world, {.pp = mesh.stages, .dp = training.ranks, .tp = tensor_ranks(mesh)}));
   const MeshCoordinates at = groups.coordinates();
   GW_ASSIGN(TrainingOptions options, trainer_options(training, at.dp));
-  std::unique_ptr<RankStages> stages;
+  RankModelOptions division{.shared = mesh.shared, .gathers = training.zero == 3};
   if (mesh.stages > 1) {
-    GW_ASSIGN(const PipelineSchedule schedule,
-              generate_pipeline(mesh.spec, mesh.stages, training.accumulate));
-    GW_ASSIGN(stages, RankStages::create(*training.model, schedule, groups, training.zero == 3));
-    options.share = &stages->share();
+    GW_ASSIGN(division.schedule, generate_pipeline(mesh.spec, mesh.stages, training.accumulate));
   }
+  GW_ASSIGN(const auto held, RankModel::create(*training.model, division, groups));
+  held->use_in(options);
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
-  GW_ASSIGN(Trainer trainer, Trainer::create(stages ? stages->model() : *training.model, *mesh.data,
-                                             options, demands_of(training, choice),
-                                             stages ? stages->source() : SourceChoice()));
+  GW_ASSIGN(Trainer trainer, Trainer::create(held->model(), *mesh.data, options,
+                                             demands_of(training, choice), held->source()));
   GW_ASSIGN(const auto strategy, make_strategy(training, std::move(groups), trainer));
   Heard heard;
   GW_TRY(train_by_plan(training, plan, world, trainer, *strategy, heard));
   GW_TRY(strategy->keeper().gather());
+  std::vector<NamedTensor> own = trainer.parameters();
+  for (NamedTensor& buffer : trainer.buffers()) own.push_back(std::move(buffer));
+  GW_ASSIGN(const WholeModel whole, held->parts().gather(own));
   const std::lock_guard lock(mutex);
   EXPECT_TRUE(ended.losses.empty() || ended.losses == heard.losses);
   ended.losses = heard.losses;
   if (world.rank() == 0) ended.notices = heard.notices;
-  for (const auto& tensors : {trainer.parameters(), trainer.buffers()}) {
-    for (const NamedTensor& named : tensors) {
-      // Replicas are equal.
-      const auto [there, added] = ended.tensors.emplace(named.name, values_of(named.tensor));
-      EXPECT_TRUE(added || there->second == values_of(named.tensor)) << named.name;
-    }
+  for (const NamedTensor& named : whole.tensors) {
+    // Replicas are equal.
+    const auto [there, added] = ended.tensors.emplace(named.name, values_of(named.tensor));
+    EXPECT_TRUE(added || there->second == values_of(named.tensor)) << named.name;
   }
   return {};
 }
@@ -75,7 +80,7 @@ inline MeshEnded run_mesh(const MeshTraining& mesh, const Plan& plan = {}) {
   CommunicatorOptions options;
   options.node_of = mesh.training.node_of;
   ended.statuses = on_ranks(
-      mesh.stages * mesh.training.ranks,
+      mesh.stages * mesh.training.ranks * tensor_ranks(mesh),
       [&](std::unique_ptr<Communicator>& world) -> Status {
         return run_mesh_rank(mesh, plan, *world, mutex, ended);
       },

@@ -1,0 +1,159 @@
+// Replicas whose ranks share tensors and hold stages train as one rank does with the whole model.
+// mesh_matrix.cc has all meshes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/adapters/pipeline/mesh_cells.h"
+
+namespace gradwire::testing::mesh_training_test {
+namespace {
+
+std::vector<Model<float>> shared_models(ModelOptions options, const DataSet& data, int ranks,
+                                        bool sequence) {
+  std::vector<Model<float>> models;
+  for (int rank = 0; ranks > 1 && rank < ranks; ++rank) {
+    options.share = {.ranks = ranks, .rank = rank, .sequence = sequence};
+    models.push_back(model_for(options, data));
+  }
+  return models;
+}
+
+MeshEnded train_on(const ModelOptions& options, const DataSet& data, int ranks, Training training,
+                   bool sequence = false) {
+  const Model<float> whole = model_for(options, data);
+  training.model = &whole;
+  training.ranks = 1;
+  return run_mesh({.training = training,
+                   .shared = shared_models(options, data, ranks, sequence),
+                   .data = &data});
+}
+
+// Losses and every parameter.
+void expect_close(const MeshEnded& ended, const MeshEnded& alone, double within,
+                  const std::string& where) {
+  expect_losses(ended, alone, within, where);
+  ASSERT_TRUE(all_ok(alone));
+  for (const auto& [name, values] : alone.tensors) {
+    ASSERT_TRUE(ended.tensors.contains(name)) << where << ": " << name;
+    const std::vector<float>& seen = ended.tensors.at(name);
+    ASSERT_EQ(seen.size(), values.size()) << where << ": " << name;
+    double most = 0;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      most = std::max(most, std::abs(double{seen[i]} - double{values[i]}));
+    }
+    EXPECT_LE(most, within) << where << ": " << name;
+  }
+}
+
+// M12: heads divided among 2 and 3 ranks, a vocabulary that they do not divide, dropout with the
+// same mask; 20 steps.
+TEST(TensorRanksTrainAsOne, M12_Gpt) {
+  ModelOptions options{"gpt"};
+  options.width = 24;
+  options.layers = 4;
+  options.heads = 6;
+  options.dropout = 0.1;
+  for (const bool tied : {false, true}) {
+    options.tied = tied;
+    const MeshEnded alone = train_on(options, grammar_text(), 1, {.accumulate = 4});
+    for (const int ranks : {2, 3}) {
+      expect_close(train_on(options, grammar_text(), ranks, {.accumulate = 4}), alone, 1e-4,
+                   format("tied %d, %d ranks", tied, ranks));
+    }
+  }
+}
+
+// What stands between the shared layers is divided by positions, 8 of them: also with a scale, for
+// which gradients wait until all are there, and in 16 bits, in which they are added up.
+TEST(TensorRanksTrainAsOne, GptBySequence) {
+  ModelOptions options{"gpt"};
+  options.width = 24;
+  options.layers = 2;
+  options.heads = 4;
+  options.dropout = 0.1;
+  for (const bool tied : {false, true}) {
+    options.tied = tied;
+    const MeshEnded alone = train_on(options, grammar_text(), 1, {.accumulate = 4});
+    for (const int ranks : {2, 4}) {
+      expect_close(train_on(options, grammar_text(), ranks, {.accumulate = 4}, true), alone, 1e-4,
+                   format("tied %d, %d ranks", tied, ranks));
+    }
+  }
+  for (const int accumulate : {1, 2}) {
+    Training half{.accumulate = accumulate, .precision = Precision::kF16};
+    half.loss_scale = LossScaleOptions::parse("256").value();
+    half.compressor = "qsgd:bits=8";
+    expect_losses(train_on(options, grammar_text(), 2, half, true),
+                  train_on(options, grammar_text(), 1, half), 5e-3, "fp16");
+  }
+}
+
+// Outputs whole behind an even number of layers, divided behind an odd one; widths that the ranks
+// do not divide.
+TEST(TensorRanksTrainAsOne, Mlp) {
+  for (const std::vector<std::int64_t>& hidden :
+       {std::vector<std::int64_t>{13}, std::vector<std::int64_t>{24, 17}}) {
+    const ModelOptions options{"mlp", hidden};
+    const MeshEnded alone = train_on(options, digits_data(), 1, {.accumulate = 2});
+    for (const int ranks : {2, 3, 4}) {
+      expect_close(train_on(options, digits_data(), ranks, {.accumulate = 2}), alone, 1e-4,
+                   format("%d ranks", ranks));
+    }
+  }
+}
+
+// M18: a part of the matrix, with each axis alone, in pairs, and all three.
+TEST(MeshesTrainAsOneRank, M18_APart) {
+  MeshReferences references;
+  for (const MeshCell& cell :
+       {MeshCell{.dp = 2, .tp = 1, .pp = 2}, MeshCell{.dp = 1, .tp = 3, .pp = 1},
+        MeshCell{.dp = 2, .tp = 2, .pp = 2}, MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 3},
+        MeshCell{.dp = 1, .tp = 2, .pp = 2, .recompute = "full"},
+        MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 1, .precision = "bf16"},
+        MeshCell{.dp = 2,
+        .tp = 2,
+        .pp = 1,
+        .compressor = "qsgd:bits=4,ef=ef14,min_elems=0,dense_1d=false"}}) {
+    expect_cell(cell, references);
+  }
+}
+
+// The last losses are those of a run that went on where it was.
+void expect_goes_on(const MeshCell& cell, const std::string& folder, const MeshEnded& whole,
+                    double within) {
+  SCOPED_TRACE("on " + cell.name());
+  const MeshEnded ended = train_cell(cell, {.resume_from = folder});
+  ASSERT_TRUE(all_ok(ended));
+  ASSERT_EQ(ended.losses.size(), 10U);
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_NEAR(ended.losses[i], whole.losses[i + 10], within) << "step " << i + 10;
+  }
+}
+
+// Row-parallel weights, projections by heads, shards of all of them, moments: to fewer and more
+// ranks of every axis, and back.
+TEST(MeshesTrainAsOneRank, CheckpointsGoOnOnAnyMesh) {
+  for (const int zero : {0, 2}) {
+    const MeshCell full{.dp = 2, .tp = 2, .pp = 2, .zero = zero};
+    const TemporaryFolder from_full;
+    const MeshEnded whole = train_cell(full, {.save_to = from_full.path()});
+    ASSERT_TRUE(all_ok(whole));
+    expect_goes_on(full, from_full.path(), whole, 0);
+    const TemporaryFolder from_one;
+    const MeshEnded one = train_cell({}, {.save_to = from_one.path()});
+    ASSERT_TRUE(all_ok(one));
+    for (const MeshCell& other : {MeshCell{}, MeshCell{.dp = 4, .tp = 1, .pp = 2, .zero = zero},
+                                  MeshCell{.dp = 1, .tp = 4, .pp = 1}}) {
+      expect_goes_on(other, from_full.path(), whole, 1e-4);
+    }
+    expect_goes_on(full, from_one.path(), one, 1e-4);
+  }
+}
+
+}  // namespace
+}  // namespace gradwire::testing::mesh_training_test
