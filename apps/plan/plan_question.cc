@@ -47,8 +47,7 @@ void add_mesh_flags(Flags& flags, PlanQuestion& q) {
         return Status();
       },
       "division of the ranks, as gradwire train has it: dp=N and zero=N in place of --data and "
-      "--zero; pp=N/SCHEDULE, with --accumulate micro-batches; tp=N, of which only 1 is supported "
-      "yet");
+      "--zero; pp=N/SCHEDULE, with --accumulate micro-batches; tp=N, ranks that share tensors");
   flags.bytes("device-mem", q.device_mem, {0}, "memory of a rank, in bytes; 0: no limit");
 }
 
@@ -74,9 +73,7 @@ Status settle_plan_parallel(const Flags& flags, PlanQuestion& q) {
     return Status(Code::kInvalidArgument, "plan: --parallel " + to_string(q.parallel) + ": " + why);
   };
   // What no run can do is not planned either: it would be read as a promise.
-  ParallelSpec unstaged = q.parallel;
-  unstaged.pp = 1;
-  if (const Status served = unstaged.check_served(); !served.ok()) {
+  if (const Status served = q.parallel.check_served(); !served.ok()) {
     return refuse(std::string(served.message()));
   }
   const auto take = [&](const char* item, int value, const char* flag, std::int64_t& place) {

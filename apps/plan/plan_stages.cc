@@ -13,12 +13,13 @@ namespace gradwire {
 namespace {
 
 // The bundled model of that shape; shapes alone, so that any size may be asked about.
-Result<Model<float>> model_of(const TransformerShape& shape) {
+Result<Model<float>> model_of(const TransformerShape& shape, const TensorShare& share) {
   ModelOptions options{"gpt"};
   options.width = shape.width;
   options.layers = shape.layers;
   options.heads = shape.heads;
   options.tied = true;  // as transformer_params() counts
+  options.share = share;
   return make_model<float>(options, {shape.sequence, 1, 1},
                            std::max<std::int64_t>(shape.vocabulary, 1));
 }
@@ -98,11 +99,14 @@ Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
     GW_TRY(add_even_ranks(q, schedule, ranks));
     return ranks;
   }
-  GW_ASSIGN(const Model<float> model, model_of(q.transformer));
+  GW_ASSIGN(const Model<float> model, model_of(q.transformer, {}));
+  // Of the ranks that share tensors, whose parts differ by a row at most, the first one.
+  GW_ASSIGN(const Model<float> shared,
+            model_of(q.transformer, {.ranks = q.parallel.tp, .rank = 0}));
   for (const bool gathers : {false, true}) {
     const Status planned =
         for_each_stage_plan(model, schedule, {}, gathers, [&](const StagePlan& plan) {
-          const Model<float> part = model.part(plan.layers());
+          const Model<float> part = shared.part(plan.layers());
           for (int stage = gathers ? 3 : 0; stage < (gathers ? kZeroStages : 3); ++stage) {
             GW_ASSIGN(RunMemoryQuestion asked, run_question(q, stage));
             asked.stages = &plan;

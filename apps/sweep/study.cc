@@ -208,19 +208,22 @@ Status check_rows(const StudyPlan& plan) {
   return {};
 }
 
-// Stages both hold the embedding of a tied model: what is measured of it would count twice.
-bool shares_embedding(const TrainFlags& flags) {
+// Stages both hold the embedding of a tied model, and tensor ranks hold norms: what is measured of
+// them would count more than once.
+bool holds_copies(const TrainFlags& flags) {
   const auto tied = flags.find("tied");
   const auto parallel = flags.find("parallel");
-  if (tied == flags.end() || tied->second == "false" || parallel == flags.end()) return false;
+  if (parallel == flags.end()) return false;
   const auto spec = ParallelSpec::parse(parallel->second);
-  return spec.has_value() && spec.value().pp > 1;
+  if (!spec.has_value()) return false;
+  const bool is_tied = tied != flags.end() && tied->second != "false";
+  return spec.value().tp > 1 || (is_tied && spec.value().pp > 1);
 }
 
 // Whether a run has averaged gradients that --measure-every can compare: whole ones, and no momenta
 // or updates in their place.
 bool has_averages(const TrainFlags& flags) {
-  if (shares_embedding(flags)) return false;
+  if (holds_copies(flags)) return false;
   const auto mode = flags.find("mode");
   if (mode != flags.end() && mode->second != "sync") return false;
   const auto narrow = flags.find("no-main-grads");

@@ -232,8 +232,8 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   if (facts.optimizer == "sgd" || facts.optimizer == "nesterov") line["momentum"] = facts.momentum;
   line["precision"] = facts.precision;
   line["ranks"] = facts.ranks;
+  if (!facts.parallel.empty()) line["parallel"] = facts.parallel;
   if (facts.pipeline) {
-    line["parallel"] = facts.pipeline->parallel;
     line["schedule"] = facts.pipeline->schedule;
     line["bubble"] = nine_digits(facts.pipeline->bubble);
   }

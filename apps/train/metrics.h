@@ -54,9 +54,10 @@ struct RunFacts {
   std::string optimizer;  // as --optimizer says
   std::string precision;
   int ranks = 1;
+  // Of a model that ranks divide: how, as --parallel says it, with the replicas; else empty.
+  std::string parallel = {};
   // Of a model in stages.
   struct Pipeline {
-    std::string parallel;  // how the ranks are divided, as --parallel says it, with the replicas
     std::string schedule;  // its name
     double bubble = 0;     // stage_bubble()
   };

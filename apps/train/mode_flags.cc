@@ -162,7 +162,7 @@ Result<int> workers_among(const TrainOptions& options, int ranks) {
   const int others = has_servers(mode) ? static_cast<int>(options.mode.servers)
                      : mode == "easgd" || options.mode.asynchronous ? 1
                                                                     : 0;
-  if (options.parallel.pp > 1) {  // whose ranks share their samples
+  if (options.parallel.pp > 1 || options.parallel.tp > 1) {  // whose ranks share their samples
     GW_ASSIGN(const MeshSizes mesh, options.parallel.mesh(ranks));
     return mesh.dp;
   }

@@ -58,23 +58,22 @@ std::string canonical(const Registry& registry, const std::string& compressor) {
   return text;
 }
 
-// Null where --parallel asks for none. Collective.
-Result<std::unique_ptr<RankStages>> make_stages(const TrainOptions& o, const Problem& problem,
-                                                MeshGroups& groups, const Stream& stream) {
-  if (groups.sizes().pp == 1) return std::unique_ptr<RankStages>();
-  GW_ASSIGN(const PipelineSchedule schedule,
-            choose_pipeline(to_string(o.parallel.order), groups.sizes().pp,
-                            static_cast<int>(o.accumulate)));
-  return RankStages::create(problem.model, schedule, groups, o.zero == 3, stream);
+// The rank's part of the model, all of it where --parallel divides none. Collective.
+Result<std::unique_ptr<RankModel>> hold_model(const TrainOptions& o, const Problem& problem,
+                                              MeshGroups& groups, const Stream& stream) {
+  RankModelOptions options{.shared = problem.shared, .gathers = o.zero == 3, .stream = stream};
+  if (groups.sizes().pp > 1) {
+    GW_ASSIGN(options.schedule, choose_pipeline(to_string(o.parallel.order), groups.sizes().pp,
+                                                static_cast<int>(o.accumulate)));
+  }
+  return RankModel::create(problem.model, options, groups);
 }
 
 // Of a run whose model is in stages.
 Result<RunFacts::Pipeline> pipeline_facts(const TrainOptions& o, const Problem& problem,
-                                          const MeshSizes& sizes, const StagePlan& plan) {
-  ParallelSpec all = o.parallel;
-  all.dp = sizes.dp;
+                                          const StagePlan& plan) {
   GW_ASSIGN(const double bubble, stage_bubble(problem.model, plan));
-  return RunFacts::Pipeline{to_string(all), to_string(o.parallel.order), bubble};
+  return RunFacts::Pipeline{to_string(o.parallel.order), bubble};
 }
 
 }  // namespace
@@ -110,18 +109,28 @@ Result<Problem> load_problem(const TrainOptions& options, const std::string& env
   GW_TRY(check_problem(options));
   GW_ASSIGN(DataSet data, load_data_set(options.data, {options.data_dir, environment_dir},
                                         data_options(options)));
-  GW_ASSIGN(Model<float> model,
-            make_model<float>(model_options(options), data.shape(), data.classes()));
-  return Problem{std::move(data), std::move(model)};
+  ModelOptions asked = model_options(options);
+  GW_ASSIGN(Model<float> model, make_model<float>(asked, data.shape(), data.classes()));
+  std::vector<Model<float>> shared;
+  for (int rank = 0; options.parallel.tp > 1 && rank < options.parallel.tp; ++rank) {
+    asked.share = {
+        .ranks = options.parallel.tp, .rank = rank, .sequence = options.parallel.layout.sequence};
+    auto part = make_model<float>(asked, data.shape(), data.classes());
+    if (!part.has_value()) {
+      return part.error().with_context("train: --parallel " + to_string(options.parallel));
+    }
+    shared.push_back(std::move(part).value());
+  }
+  return Problem{std::move(data), std::move(model), std::move(shared)};
 }
 
 RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
-                 RunReport* report, std::unique_ptr<RankStages> stages, Trainer trainer)
+                 RunReport* report, std::unique_ptr<RankModel> held, Trainer trainer)
     : options_(options),
       problem_(problem),
       communicator_(communicator),
       report_(report),
-      stages_(std::move(stages)),
+      held_(std::move(held)),
       trainer_(std::move(trainer)) {}
 
 Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
@@ -131,30 +140,27 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   GW_ASSIGN(MeshGroups groups, MeshGroups::create(communicator, sizes));
   GW_ASSIGN(TrainingOptions training, training_options(options, problem.data, groups));
   GW_ASSIGN(const Demands demands, strategy_demands(options));
-  auto stages = make_stages(options, problem, groups, training.places.device.stream());
-  if (!stages.has_value()) return stages.error().with_context("train");
-  RankStages* const held = stages.value().get();
-  if (held != nullptr) training.share = &held->share();
+  auto made = hold_model(options, problem, groups, training.places.device.stream());
+  if (!made.has_value()) return made.error().with_context("train");
+  RankModel& held = *made.value();
+  held.use_in(training);
   if (options.memory) {
-    GW_TRY(planned_memory(options, problem, groups.coordinates().dp, sizes.dp,
-                          held == nullptr ? nullptr : &held->plan())
-               .error());
+    GW_TRY(planned_memory(options, problem, groups.coordinates(), sizes, held.plan()).error());
   }
-  auto trainer =
-      Trainer::create(held == nullptr ? problem.model : held->model(), problem.data, training,
-                      demands, held == nullptr ? SourceChoice() : held->source());
+  auto trainer = Trainer::create(held.model(), problem.data, training, demands, held.source());
   if (!trainer.has_value()) return trainer.error().with_context("train");
   std::unique_ptr<RankRun> run(new RankRun(options, problem, communicator, report,
-                                           std::move(stages).value(), std::move(trainer).value()));
+                                           std::move(made).value(), std::move(trainer).value()));
   // The views stay valid: the trainer does not move any more.
   if (!options.trace.empty()) {
     run->trace_ = std::make_unique<RankTrace>(0, options.trace_steps);
     run->trainer_.tell(run->trace_->of_trainer());
+    held.tell(run->trace_->of_trainer());
   }
   GW_ASSIGN(run->strategy_,
             make_strategy(options, problem, std::move(groups), run->trainer_, run->trace_.get()));
-  if (report != nullptr && held != nullptr) {
-    GW_ASSIGN(run->pipeline_, pipeline_facts(options, problem, sizes, held->plan()));
+  if (report != nullptr && held.plan() != nullptr) {
+    GW_ASSIGN(run->pipeline_, pipeline_facts(options, problem, *held.plan()));
   }
   run->interruption_ = interruption;
   run->strategy_->heed(interruption);
@@ -189,7 +195,7 @@ std::string RankRun::headline() {
 std::vector<NamedTensor> RankRun::saved_tensors(std::vector<float>& wide) {
   std::vector<NamedTensor> all = trainer_.parameters();
   if (all.front().tensor.dtype() != DType::kF32) {
-    const ParameterTable& table = held_model().parameters();
+    const ParameterTable& table = held_->model().parameters();
     wide.resize(static_cast<std::size_t>(parameter_elems(table)));
     all = named_tensors(table, wide);
   }
@@ -198,20 +204,20 @@ std::vector<NamedTensor> RankRun::saved_tensors(std::vector<float>& wide) {
 }
 
 // Rank 0 reads the file: other hosts need not have it. What it reads replaces the others' when the
-// strategy starts; where that holds the parameters in fp32, or ranks hold stages, here.
+// strategy starts; where that holds the parameters in fp32, or ranks hold parts, here.
 Status RankRun::load_parameters() {
   std::vector<float> wide;
   const std::vector<NamedTensor> tensors = saved_tensors(wide);
-  if (stages_ != nullptr) {
+  if (held_->divides()) {
     WholeModel whole;
     Status read;
     if (communicator_.rank() == 0) {
-      whole = stages_->whole_model();
+      whole = held_->parts().whole_model();
       read = load_safetensors(options_.load_params, whole.tensors);
     }
     // Who waits for a broadcast of a rank that has left would blame that.
     GW_TRY(share_outcome(communicator_, read, {}, options_.deadline).error());
-    GW_TRY(stages_->spread(communicator_, whole, tensors).with_context(options_.load_params));
+    GW_TRY(held_->parts().spread(communicator_, whole, tensors).with_context(options_.load_params));
     return wide.empty() ? Status() : trainer_.start_from(std::move(wide));
   }
   if (communicator_.rank() == 0) GW_TRY(load_safetensors(options_.load_params, tensors));
@@ -233,7 +239,7 @@ Status RankRun::start() {
   GW_TRY(start_checkpoints());
   if (trace_ != nullptr) trace_->continue_from(trainer_.steps_done());
   if (measured_ != nullptr) measured_->continue_from(trainer_.steps_done());
-  const bool from_rank_0 = from_file && stages_ == nullptr;
+  const bool from_rank_0 = from_file && !held_->divides();
   GW_TRY(strategy_->start(from_rank_0 ? ReplicaStart::kBroadcast : ReplicaStart::kCompare));
   for (const NamedTensor& buffer : trainer_.buffers()) {
     if (!from_rank_0) break;
@@ -294,14 +300,13 @@ Status RankRun::diverged(const Status& why) {
 
 TrafficBytes RankRun::traffic_bytes() const {
   TrafficBytes all = strategy_->traffic_bytes();
-  if (stages_ == nullptr) return all;
-  const TrafficBytes between = stages_->traffic_bytes();
+  const TrafficBytes between = held_->traffic_bytes();
   for (std::size_t i = 0; i < all.size(); ++i) all[i] += between[i];
   return all;
 }
 
-// What no exchange of the strategy sent, nor stages, is losses, norms, comparisons of replicas and
-// heartbeats.
+// What no exchange of the strategy sent, nor parts of the model, is losses, norms, comparisons of
+// replicas and heartbeats.
 TrafficBytes RankRun::bytes_since() {
   const std::uint64_t sent = communicator_.transport_stats().bytes_sent -
                              (measured_ == nullptr ? 0 : measured_->bytes_sent());
@@ -338,11 +343,8 @@ StepRow RankRun::row_of(const StepReport& step, const TrafficBytes& sent) {
   // Of every step that was made, also where ranks exchange more rarely, or otherwise.
   if (!step.skipped) {
     const MeshGroups& groups = strategy_->groups();
-    row.dense_bytes = stages_ == nullptr
-                          ? dense_ring_bytes(parameter_elems(problem_.model.parameters()),
-                                             communicator_.rank(), communicator_.size())
-                          : dense_ring_bytes(parameter_elems(stages_->model().parameters()),
-                                             groups.coordinates().dp, groups.sizes().dp);
+    row.dense_bytes = dense_ring_bytes(parameter_elems(held_->model().parameters()),
+                                       groups.coordinates().dp, groups.sizes().dp);
   }
   row.step_seconds = step.compute_seconds + step.exchange_seconds - (measured - measured_seconds_);
   row.compute_seconds = step.compute_seconds;
@@ -350,7 +352,7 @@ StepRow RankRun::row_of(const StepReport& step, const TrafficBytes& sent) {
   row.wire_seconds = now.exchange_seconds - aggregated_.exchange_seconds;
   row.decode_seconds = now.decode_seconds - aggregated_.decode_seconds;
   row.exposed_seconds = now.exposed_seconds - aggregated_.exposed_seconds + step.stage_wait_seconds;
-  if (stages_ != nullptr) row.stage_wait_seconds = step.stage_wait_seconds;
+  if (held_->divides()) row.stage_wait_seconds = step.stage_wait_seconds;
   if (measured_ != nullptr && measured_->errors()) {
     row.nmse = measured_->errors()->nmse;
     row.exact_norm = measured_->errors()->exact_norm;
@@ -386,6 +388,11 @@ RunFacts RankRun::facts() const {
   facts.algorithm = all_reduce_name(options_);
   facts.transport = transport_of(communicator_);
   facts.ranks = communicator_.size();
+  if (held_->divides()) {
+    ParallelSpec all = options_.parallel;
+    all.dp = strategy_->groups().sizes().dp;
+    facts.parallel = to_string(all);
+  }
   facts.pipeline = pipeline_;
   facts.accumulate = options_.accumulate;
   facts.optimizer = options_.optimizer;
@@ -401,7 +408,7 @@ RunFacts RankRun::facts() const {
 }
 
 Status RankRun::save_and_hash(RunFacts& facts) {
-  if (stages_ != nullptr) return save_and_hash_whole(facts);
+  if (held_->divides()) return save_and_hash_whole(facts);
   std::vector<float> wide;
   std::vector<NamedTensor> saved;
   if (!options_.save_params.empty()) saved = saved_tensors(wide);
@@ -412,7 +419,7 @@ Status RankRun::save_and_hash(RunFacts& facts) {
   return {};
 }
 
-// Of a model that is divided into stages, what is read of it.
+// Of a model that is divided, what is read of it.
 Status RankRun::hash_whole(const WholeModel& whole, RunFacts& facts) const {
   GW_ASSIGN(const Precision precision, parse_precision(options_.precision));
   if (precision == Precision::kF32) {
@@ -429,14 +436,14 @@ Status RankRun::hash_whole(const WholeModel& whole, RunFacts& facts) const {
 Status RankRun::save_and_hash_whole(RunFacts& facts) {
   std::vector<NamedTensor> read = trainer_.parameters();
   for (NamedTensor& buffer : trainer_.buffers()) read.push_back(std::move(buffer));
-  GW_ASSIGN(WholeModel whole, stages_->gather(read));
+  GW_ASSIGN(WholeModel whole, held_->parts().gather(read));
   if (report_ != nullptr) GW_TRY(hash_whole(whole, facts));
   if (options_.save_params.empty()) return {};
   std::vector<float> wide;
   const std::vector<NamedTensor> saved = saved_tensors(wide);
   if (!wide.empty()) {
     GW_TRY(strategy_->keeper().gather_master(wide));
-    GW_ASSIGN(whole, stages_->gather(saved));
+    GW_ASSIGN(whole, held_->parts().gather(saved));
   }
   return report_ == nullptr ? Status() : save_safetensors(options_.save_params, whole.tensors);
 }
@@ -446,11 +453,10 @@ Status RankRun::finish(double accuracy) {
   std::vector<MemoryTable> stage_memory;
   if (options_.memory) {
     MeshGroups& groups = strategy_->groups();
-    GW_ASSIGN(const RunMemory planned,
-              planned_memory(options_, problem_, groups.coordinates().dp, groups.sizes().dp,
-                             stages_ == nullptr ? nullptr : &stages_->plan()));
+    GW_ASSIGN(const RunMemory planned, planned_memory(options_, problem_, groups.coordinates(),
+                                                      groups.sizes(), held_->plan()));
     memory = memory_table(planned, trainer_.places());
-    if (stages_ != nullptr) {
+    if (held_->plan() != nullptr) {
       GW_ASSIGN(Communicator* const pipeline, groups.group(MeshScope::kPp));
       GW_ASSIGN(stage_memory, gather_tables(*pipeline, *memory));
     }

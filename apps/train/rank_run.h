@@ -10,7 +10,7 @@
 
 #include "adapters/trainer/distributed_strategy.h"
 #include "adapters/trainer/measured_gradients.h"
-#include "adapters/trainer/pipeline/rank_stages.h"
+#include "adapters/trainer/mesh/rank_model.h"
 #include "apps/train/report.h"
 #include "apps/train/run_checkpoints.h"
 #include "apps/train/trace_file.h"
@@ -28,6 +28,7 @@ namespace gradwire {
 struct Problem {
   DataSet data;
   Model<float> model;
+  std::vector<Model<float>> shared = {};  // by rank of tp, where --parallel has several: its part
 };
 // kInvalidArgument where the model is not one for the data.
 Status check_problem(const TrainOptions& options);
@@ -60,7 +61,7 @@ class RankRun {
 
  private:
   RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
-          RunReport* report, std::unique_ptr<RankStages> stages, Trainer trainer);
+          RunReport* report, std::unique_ptr<RankModel> held, Trainer trainer);
   Status start();
   Status on_step(const StepReport& step);
   Status start_checkpoints();
@@ -74,15 +75,11 @@ class RankRun {
   Status diverged(const Status& why);
   RunFacts facts() const;
   Status finish(double accuracy);
-  // Where the whole model is: of stages on the first rank alone.
+  // Where the whole model is: where ranks hold parts, on the first one alone.
   Status save_and_hash(RunFacts& facts);
   Status save_and_hash_whole(RunFacts& facts);
   Status hash_whole(const WholeModel& whole, RunFacts& facts) const;
   std::string headline();
-  // The whole model, or this rank's stages of it.
-  const Model<float>& held_model() const {
-    return stages_ == nullptr ? problem_.model : stages_->model();
-  }
   std::vector<NamedTensor> saved_tensors(std::vector<float>& wide);
   Status load_parameters();
 
@@ -91,7 +88,7 @@ class RankRun {
   Communicator& communicator_;  // of all ranks
   RunReport* report_;
   Interruption* interruption_ = nullptr;
-  std::unique_ptr<RankStages> stages_;  // null where the rank has the whole model
+  std::unique_ptr<RankModel> held_;  // the whole model, or this rank's part of it
   Trainer trainer_;
   std::unique_ptr<RankTrace> trace_;     // null without --trace; before who tells it
   std::optional<TraceFile> trace_file_;  // on rank 0

@@ -64,6 +64,7 @@ Status RunReport::step(const StepRow& row) {
   seconds_ += row.step_seconds;
   bytes_sent_ += row.bytes_sent;
   dense_bytes_ += row.dense_bytes;
+  gradient_bytes_ += row.traffic[static_cast<std::size_t>(TrafficClass::kGradients)];
   loss_ = row.loss;
   tokens_ += row.tokens;
   if (progress_ != nullptr) {
@@ -113,10 +114,13 @@ Status RunReport::finish(const RunFacts& facts) {
     if (tokens_ > 0 && seconds_ > 0) {
       text += format(", %.0f tokens per second", static_cast<double>(tokens_) / seconds_);
     }
-    if (bytes_sent_ > 0 && dense_bytes_ > 0) {
-      text += format(" (fp32 ring %s, ratio %.1f)",
+    // Parts of a model send activations, too, which no ring of gradients stands for.
+    const bool divided = !facts.parallel.empty();
+    const std::uint64_t sent = divided ? gradient_bytes_ : bytes_sent_;
+    if (sent > 0 && dense_bytes_ > 0) {
+      text += format(" (%sfp32 ring %s, ratio %.1f)", divided ? "gradients: " : "",
                      amount(static_cast<double>(dense_bytes_) / steps).c_str(),
-                     static_cast<double>(dense_bytes_) / static_cast<double>(bytes_sent_));
+                     static_cast<double>(dense_bytes_) / static_cast<double>(sent));
     }
   }
   std::printf("%s, hash of the parameters %016llx\n", text.c_str(),
@@ -125,8 +129,7 @@ Status RunReport::finish(const RunFacts& facts) {
     std::printf(
         "%s: schedule %s, bubble %.1f %% (simulated: idle share of a step, stages by their "
         "products)\n",
-        facts.pipeline->parallel.c_str(), facts.pipeline->schedule.c_str(),
-        100 * facts.pipeline->bubble);
+        facts.parallel.c_str(), facts.pipeline->schedule.c_str(), 100 * facts.pipeline->bubble);
   }
   if (facts.best) {
     std::printf("lowest test loss %.4f, after step %lld: %s\n", facts.best->test_loss,

@@ -53,6 +53,7 @@ class RunReport {
   double seconds_ = 0;
   std::uint64_t bytes_sent_ = 0;
   std::uint64_t dense_bytes_ = 0;
+  std::uint64_t gradient_bytes_ = 0;  // of bytes_sent_
   double loss_ = 0;
   std::int64_t tokens_ = 0;
 };

@@ -62,10 +62,13 @@ Result<RunMemoryQuestion> question_of(const TrainOptions& o, const Problem& prob
 }
 
 // Of the whole model, or the rank's part of it.
-Result<RunMemory> memory_of(const Problem& problem, RunMemoryQuestion q, const StagePlan* stages) {
-  if (stages == nullptr) return run_memory(problem.model, q);
+Result<RunMemory> memory_of(const Problem& problem, int tp, RunMemoryQuestion q,
+                            const StagePlan* stages) {
+  const Model<float>& model =
+      problem.shared.empty() ? problem.model : problem.shared[static_cast<std::size_t>(tp)];
+  if (stages == nullptr) return run_memory(model, q);
   q.stages = stages;
-  return run_memory(problem.model.part(stages->layers()), q);
+  return run_memory(model.part(stages->layers()), q);
 }
 
 // Of main memory.
@@ -81,15 +84,27 @@ std::int64_t sum_of(const RunMemory& memory, bool there) {
 Result<RunMemory> most_of(const TrainOptions& o, const Problem& problem,
                           const RunMemoryQuestion& question, RunEstimate& estimate) {
   const bool there = o.place.space == MemorySpace::kCuda;
-  if (o.parallel.pp == 1) return memory_of(problem, question, nullptr);
   RunMemory most;
+  // Of the ranks that share the same tensors; returns what the one with most has.
+  const auto add = [&](const StagePlan* plan) -> Result<std::int64_t> {
+    std::int64_t largest = 0;
+    for (int tp = 0; tp < o.parallel.tp; ++tp) {
+      GW_ASSIGN(const RunMemory memory, memory_of(problem, tp, question, plan));
+      largest = std::max(largest, sum_of(memory, there));
+      if (sum_of(memory, there) > sum_of(most, there)) most = memory;
+    }
+    return largest;
+  };
+  if (o.parallel.pp == 1) {
+    GW_TRY(add(nullptr).error());
+    return most;
+  }
   GW_ASSIGN(
       const PipelineSchedule schedule,
       choose_pipeline(to_string(o.parallel.order), o.parallel.pp, static_cast<int>(o.accumulate)));
   GW_TRY(for_each_stage_plan(problem.model, schedule, {}, o.zero == 3, [&](const StagePlan& plan) {
-    GW_ASSIGN(const RunMemory memory, memory_of(problem, question, &plan));
-    estimate.by_stage.push_back(sum_of(memory, there));
-    if (estimate.by_stage.back() > sum_of(most, there)) most = memory;
+    GW_ASSIGN(const std::int64_t largest, add(&plan));
+    estimate.by_stage.push_back(largest);
     return Status();
   }));
   return most;
@@ -105,7 +120,8 @@ RunMemoryQuestion least_of(RunMemoryQuestion q) {
 
 }  // namespace
 
-Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem, int rank, int ranks,
+Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem,
+                                 const MeshCoordinates& at, const MeshSizes& sizes,
                                  const StagePlan* stages) {
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
   if (choice.method) {
@@ -113,8 +129,8 @@ Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem, 
                   "train: --memory requires --optimizer sgd, nesterov, adamw or lamb (got one that "
                   "sends momenta or updates)");
   }
-  GW_ASSIGN(const RunMemoryQuestion question, question_of(o, problem, rank, ranks));
-  return memory_of(problem, question, stages);
+  GW_ASSIGN(const RunMemoryQuestion question, question_of(o, problem, at.dp, sizes.dp));
+  return memory_of(problem, at.tp, question, stages);
 }
 
 std::int64_t RunEstimate::of_rank() const {
@@ -127,9 +143,10 @@ std::int64_t RunEstimate::of_rank() const {
 std::int64_t RunEstimate::total() const {
   const std::int64_t at_most = of_rank() * ranks;
   if (by_stage.empty()) return at_most;
-  const auto pp = static_cast<std::int64_t>(by_stage.size());
-  const std::int64_t one = std::accumulate(by_stage.begin(), by_stage.end(), std::int64_t{0});
-  return std::min(at_most, one * ((ranks + pp - 1) / pp));
+  const auto replica = static_cast<std::int64_t>(by_stage.size()) * tensor_ranks;
+  const std::int64_t one =
+      tensor_ranks * std::accumulate(by_stage.begin(), by_stage.end(), std::int64_t{0});
+  return std::min(at_most, one * ((ranks + replica - 1) / replica));
 }
 
 Result<RunEstimate> estimate_run(const TrainOptions& o, const Problem& problem, int ranks) {
@@ -141,7 +158,9 @@ Result<RunEstimate> estimate_run(const TrainOptions& o, const Problem& problem, 
   if (o.mode.name != "sync") {
     GW_ASSIGN(estimate.ranks, workers_among(o, ranks));
   }
-  GW_ASSIGN(RunMemoryQuestion question, question_of(o, problem, 0, estimate.ranks / o.parallel.pp));
+  estimate.tensor_ranks = o.parallel.tp;
+  const int replicas = std::max(estimate.ranks / (o.parallel.pp * o.parallel.tp), 1);
+  GW_ASSIGN(RunMemoryQuestion question, question_of(o, problem, 0, replicas));
   if (estimate.at_least) question = least_of(question);
   GW_ASSIGN(const RunMemory memory, most_of(o, problem, question, estimate));
   const bool there = o.place.space == MemorySpace::kCuda;

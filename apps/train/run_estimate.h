@@ -7,16 +7,18 @@
 
 #include "apps/train/rank_run.h"
 #include "apps/train/train_options.h"
+#include "base/mesh.h"
 #include "gradwire/status.h"
 #include "trainer/accounts/run_memory.h"
 
 namespace gradwire {
 
 // Closed forms of the model's shapes for one rank; without the data set and what exchanges keep.
-// kInvalidArgument for an optimizer that exchanges by itself. `rank` of `ranks` replicas; `stages`:
-// of a pipeline the rank's, or null.
-Result<RunMemory> planned_memory(const TrainOptions& options, const Problem& problem, int rank,
-                                 int ranks, const StagePlan* stages);
+// kInvalidArgument for an optimizer that exchanges by itself. Of the rank at `at`; `stages`: of a
+// pipeline the rank's, or null.
+Result<RunMemory> planned_memory(const TrainOptions& options, const Problem& problem,
+                                 const MeshCoordinates& at, const MeshSizes& sizes,
+                                 const StagePlan* stages);
 
 // Bytes of main memory.
 struct RunEstimate {
@@ -27,6 +29,7 @@ struct RunEstimate {
   int ranks = 1;
   // Of the ranks of a pipeline, in its order, each of which has as many replicas; else empty.
   std::vector<std::int64_t> by_stage = {};
+  int tensor_ranks = 1;   // of each rank of a pipeline, or of a replica
   bool at_least = false;  // a mode or an optimizer keeps more than what is counted here
 
   std::int64_t of_rank() const;

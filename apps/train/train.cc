@@ -17,7 +17,7 @@
 #include "apps/train/mode_run.h"
 #include "apps/train/own_momentum.h"
 #include "apps/train/parallel/parallel_flag.h"
-#include "apps/train/parallel/stages_flag.h"
+#include "apps/train/parallel/unserved.h"
 #include "apps/train/rank_run.h"
 #include "apps/train/report.h"
 #include "apps/train/run_estimate.h"
@@ -231,7 +231,7 @@ Result<int> train_command(const std::vector<std::string>& args) {
   GW_TRY(settle_traffic(flags, options));
   GW_TRY(settle_own_momentum(flags, options));
   GW_TRY(check_train_options(flags, options));
-  GW_TRY(check_stages_served(options));
+  GW_TRY(check_division_served(options));
   if (!flags.given("deadline")) {
     GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));
   }

@@ -145,8 +145,10 @@ Status check_paths(const Flags& flags, const TrainOptions& o) {
 
 std::string dense_algorithm(const TrainOptions& options) {
   if (options.algorithm != "auto") return options.algorithm;
-  // Two stages average the same gradient, each beside others: its bits must not depend on these.
-  if (options.tied && options.parallel.pp > 1) return "canonical";
+  // Several ranks average the same gradient, each beside others (tied ends, what ranks of tp hold
+  // as a whole): its bits must not depend on these.
+  const bool repeated = options.tied && options.parallel.pp > 1;
+  if (repeated || options.parallel.tp > 1) return "canonical";
   const bool there = options.place.space == MemorySpace::kCuda;
   return there && is_nccl(options.transport) ? "auto" : "ring";
 }

@@ -214,12 +214,10 @@ TEST(Plan, WholeGradientsOfALossScaleCount) {
 }
 
 TEST(Plan, WhatNoRunCanDoIsRefused) {
-  EXPECT_THAT(plan({"--params", "1e6", "--parallel", "tp=2,dp=4"}).error,
-              fails(kInvalid, "--parallel dp=4,tp=2", "not supported yet", "tp=1"));
+  EXPECT_THAT(plan({"--params", "1e6", "--parallel", "tp=2/hybrid,dp=4"}).error,
+              fails(kInvalid, "--parallel dp=4,tp=2/hybrid", "not supported yet", "tp=2/megatron"));
 }
 
-// 4 ranks, 8 micro-batches: GPipe keeps all of them, 1F1B 4, 3, 2 and 1. A context is 6 layers' 34
-// s b h bytes without scores (selective) but for one layer's of 5 a s s b; a message 4 s b h.
 std::vector<nlohmann::json> rank_rows(std::vector<std::string> words, const char* parallel,
                                       const char* zero, const char* accumulate) {
   words.insert(words.end(), {"--layers", "24", "--width", "64", "--heads", "4", "--sequence", "32",

@@ -1,4 +1,4 @@
-"""Stages of a pipeline as processes: every schedule, over UCX and TCP, has the bits of one rank.
+"""Stages of a pipeline, and ranks that share tensors, as processes: every schedule, over UCX and TCP, has the bits of one rank.
 usage: train_stages_processes_test.py GRADWIRE UCX_VERSION|none (none: skipped, 77)"""
 
 import json
@@ -9,15 +9,16 @@ import tempfile
 import unittest
 
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "breadth-first"]
-TRAINED = ["--steps", "3", "--batch", "48", "--accumulate", "6", "--hidden", "24,20,18,16,20,14,12,16", "--seed", "7",
-           "--algorithm", "canonical", "--quiet"]
+TRAINED = ["--steps", "3", "--batch", "48", "--accumulate", "6", "--seed", "7", "--algorithm", "canonical", "--quiet"]
+MLP = ["--hidden", "24,20,18,16,20,14,12,16"]
 
 
 def totals(words):
     """The last line of the metrics of a run."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = pathlib.Path(folder) / "m.jsonl"
-        done = subprocess.run([*words, *TRAINED, "--metrics", metrics], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        model = [] if "--model" in words else MLP
+        done = subprocess.run([*words, *model, *TRAINED, "--metrics", metrics], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=120)
         if done.returncode != 0:
             raise AssertionError(f"{words}: {done.stdout}")
@@ -42,6 +43,24 @@ class StagesAsProcesses(unittest.TestCase):
 
     def test_tcp(self):
         self.check("tcp")
+
+    # The bits depend on nothing but the mesh: as threads and as processes, over every transport.
+    def test_tensor_ranks(self):
+        model = ["--model", "gpt", "--data", "grammar", "--width", "16", "--heads", "4", "--context", "8", "--tied"]
+        quantised = ["--compressor", "qsgd:bits=4,ef=ef14,min_elems=0,dense_1d=false"]
+        alone = totals([GRADWIRE, "train", *model])
+        for mesh in ("tp=2", "tp=2/megatron[sequence=on]", "dp=1,tp=2,pp=2", "dp=2,tp=2", "dp=1,tp=4"):
+            ranks = 4 if "dp" in mesh else 2
+            gpt = model + (quantised if "dp=2" in mesh else [])
+            threads = totals([GRADWIRE, "train", *gpt, "--parallel", mesh])
+            for transport in ("ucx", "tcp"):
+                with self.subTest(transport=transport, mesh=mesh):
+                    there = totals([GRADWIRE, "run", "-n", str(ranks), "--timeout", "60", "--", GRADWIRE, "train", *gpt,
+                                    "--transport", transport, "--parallel", mesh])
+                    self.assertEqual(there["params_hash"], threads["params_hash"])
+                    self.assertEqual(there["ranks"], ranks)
+                    if gpt == model:
+                        self.assertAlmostEqual(there["test_loss"], alone["test_loss"], delta=1e-4)
 
     def test_replicas_of_stages(self):
         whole = totals([GRADWIRE, "run", "-n", "2", "--", GRADWIRE, "train", "--parallel", "dp=2"])

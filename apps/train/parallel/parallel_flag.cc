@@ -14,9 +14,7 @@ Status refuse_parallel(const TrainOptions& options, const std::string& why) {
 Status settle_parallel(const Flags& flags, TrainOptions& options, int launched) {
   if (!flags.given("parallel")) return {};
   const ParallelSpec& spec = options.parallel;
-  ParallelSpec unstaged = spec;  // stages are served, with what check_stages_served() leaves
-  unstaged.pp = 1;
-  if (const Status served = unstaged.check_served(); !served.ok()) {
+  if (const Status served = spec.check_served(); !served.ok()) {
     return refuse_parallel(options, std::string(served.message()));
   }
   if (spec.zero != ParallelSpec::kUnsaid) {
@@ -27,10 +25,10 @@ Status settle_parallel(const Flags& flags, TrainOptions& options, int launched) 
     }
     options.zero = spec.zero;
   }
-  const bool says_ranks = spec.dp != ParallelSpec::kUnsaid || spec.pp > 1;
+  const bool says_ranks = spec.dp != ParallelSpec::kUnsaid || spec.pp > 1 || spec.tp > 1;
   if (options.inproc == 0 && launched == 0 && says_ranks) {
     const std::int64_t ranks =
-        std::int64_t{spec.pp} * (spec.dp == ParallelSpec::kUnsaid ? 1 : spec.dp);
+        std::int64_t{spec.pp} * spec.tp * (spec.dp == ParallelSpec::kUnsaid ? 1 : spec.dp);
     if (ranks > kMostThreadRanks) {
       return refuse_parallel(
           options,

@@ -117,10 +117,14 @@ TEST_F(TrainParallel, WhatDoesNotFitIsRefused) {
               fails(kInvalid, "--parallel dp=65", "at most 64", "gradwire run -n 65"));
   EXPECT_THAT(refused({"--parallel", "dp=3,zero=1", "--inproc", "4"}),
               fails(kInvalid, "--parallel dp=3,zero=1", "= 3 ranks", "the job has 4"));
-  EXPECT_THAT(refused({"--parallel", "tp=2"}),
-              fails(kInvalid, "--parallel tp=2", "not supported yet", "tp=1"));
-  EXPECT_THAT(refused({"--parallel", "tp=2,pp=2/zb-h1"}),
-              fails(kInvalid, "--parallel tp=2,pp=2/zb-h1", "not supported yet", "tp=1"));
+  EXPECT_THAT(refused({"--parallel", "tp=2/hybrid"}),
+              fails(kInvalid, "--parallel tp=2/hybrid", "not supported yet", "tp=2/megatron"));
+  EXPECT_THAT(refused({"--parallel", "tp=2/spatial[1x2],pp=2/zb-h1"}),
+              fails(kInvalid, "tp=2/spatial[1x2],pp=2/zb-h1", "not supported yet"));
+  EXPECT_THAT(refusal({"--parallel", "tp=2", "--model", "cnn"}),
+              fails(Code::kUnsupported, "--parallel tp=2", "cnn", "mlp or gpt"));
+  EXPECT_THAT(refusal({"--parallel", "tp=3", "--model", "gpt", "--data", "grammar"}),
+              fails(kInvalid, "--parallel tp=3", "4 heads", "3 ranks"));
   EXPECT_THAT(refused({"--parallel", "dp=9,pp=8"}),
               fails(kInvalid, "--parallel dp=9,pp=8", "at most 64", "gradwire run -n 72"));
   EXPECT_THAT(refused({"--parallel", "dp=2/ring"}), fails(kInvalid, "--parallel", "'2/ring'"));

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "apps/plan/plan.h"
-#include "apps/train/parallel/stages_flag.h"
+#include "apps/train/parallel/unserved.h"
 #include "tests/apps/train/train_runs.h"
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
@@ -391,19 +391,26 @@ TEST_F(TrainStages, TiedEndsHaveTheBitsOfOneRank) {
 }
 
 // The rows of docs/pipelines.md below "does not serve".
-std::vector<std::pair<std::string, std::string>> table_of_the_manual() {
-  std::ifstream manual(GW_PIPELINES);
-  std::vector<std::pair<std::string, std::string>> rows;
+// Axis, flag and what is expected.
+using Row = std::vector<std::string>;
+
+std::vector<Row> table_of_the_manual() {
+  std::ifstream manual(GW_PARALLELISM);
+  std::vector<Row> rows;
   bool inside = false;
   for (std::string line; std::getline(manual, line);) {
-    inside = inside || line == "| not served with `pp=` | expected |";
-    if (!inside || !line.starts_with("| `--")) continue;
-    const std::size_t flag = line.find('`') + 1;
-    const std::size_t end = line.find('`', flag);
-    const std::size_t expected = line.find("| ", end) + 2;
-    std::string served = line.substr(expected, line.rfind(" |") - expected);
-    std::erase(served, '`');
-    rows.emplace_back(line.substr(flag, end - flag), served);
+    inside = inside || line == "| with | not served | expected |";
+    if (!inside || !line.starts_with("| `")) continue;
+    Row row;
+    for (std::size_t at = 0; row.size() < 3;) {
+      const std::size_t begin = line.find("| ", at) + 2;
+      at = line.find(" |", begin);
+      row.push_back(line.substr(begin, at - begin));
+      std::erase(row.back(), '`');
+    }
+    row[0] = row[0].substr(0, 2);                  // of pp=
+    row[1] = row[1].substr(0, row[1].find(" ("));  // without what explains it
+    rows.push_back(row);
   }
   return rows;
 }
@@ -541,24 +548,31 @@ TEST_F(TrainStages, DryRunAddsUpTheRanks) {
 }
 
 TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
-  std::vector<std::pair<std::string, std::string>> rows;
-  for (const UnservedByStages& one : unserved_by_stages()) rows.emplace_back(one.flag, one.served);
+  std::vector<Row> rows;
+  for (const Unserved& one : unserved_when_divided()) {
+    rows.push_back({std::string(one.axis), std::string(one.flag), std::string(one.served)});
+  }
   EXPECT_THAT(table_of_the_manual(), ::testing::ElementsAreArray(rows));
-  const std::vector<Words> asked{{"--optimizer", "onebit_adam"},
-                                 {"--algorithm", "ring"},
-                                 {"--compressor", "qsgd:intra_node=none"},
-                                 {"--momentum-at", "worker"},
-                                 {"--accumulate-policy", "reduce-each"},
-                                 {"--clip-worker", "1"},
-                                 {"--measure-every", "2"}};
-  ASSERT_EQ(asked.size() + 1, rows.size());  // but for a GPU
-  for (const Words& flags : asked) {
-    Words words{"--parallel", "pp=2", "--steps", "1", "--accumulate", "2", "--batch", "48"};
+  const std::vector<std::pair<std::string, Words>> asked{
+      {"pp", {"--optimizer", "onebit_adam"}},
+      {"pp", {"--algorithm", "ring"}},
+      {"pp", {"--compressor", "qsgd:intra_node=none"}},
+      {"pp", {"--momentum-at", "worker"}},
+      {"pp", {"--accumulate-policy", "reduce-each"}},
+      {"pp", {"--clip-worker", "1"}},
+      {"pp", {"--measure-every", "2"}},
+      {"tp", {"--optimizer", "onebit_adam"}},
+      {"tp", {"--algorithm", "ring"}},
+      {"tp", {"--compressor", "qsgd:intra_node=none"}},
+      {"tp", {"--accumulate-policy", "reduce-each"}},
+      {"tp", {"--clip-worker", "1"}},
+      {"tp", {"--measure-every", "2"}}};
+  ASSERT_EQ(asked.size() + 2, rows.size());  // but for GPUs
+  for (const auto& [axis, flags] : asked) {
+    Words words{"--parallel", axis + "=2", "--steps", "1",      "--accumulate", "2",     "--batch",
+                "48",         "--model",   "gpt",     "--data", "grammar",      "--tied"};
     words.insert(words.end(), flags.begin(), flags.end());
-    if (flags.front() == "--momentum-at" || flags.front() == "--algorithm" ||
-        flags.front() == "--compressor" || flags.front() == "--measure-every")
-      words.insert(words.end(), {"--model", "gpt", "--data", "grammar", "--tied"});
-    EXPECT_THAT(refusal(words), fails(Code::kUnsupported, flags.front(), "pp=2"));
+    EXPECT_THAT(refusal(words), fails(Code::kUnsupported, flags.front(), axis + "=2"));
   }
 }
 

@@ -1,0 +1,67 @@
+#include "apps/train/parallel/unserved.h"
+
+#include <string>
+
+#include "adapters/trainer/optimizers/optimizer_spec.h"
+
+namespace gradwire {
+namespace {
+
+using Options = const TrainOptions&;
+
+bool exchanges_by_itself(Options o) {
+  const auto choice = parse_optimizer(o.optimizer);
+  return choice.has_value() && choice.value().method.has_value();
+}
+
+bool orders_sums(Options o) { return o.algorithm != "auto" && o.algorithm != "canonical"; }
+
+bool has_two_levels(Options o) { return o.compressor.find("intra_node=") != std::string::npos; }
+
+bool is_on_device(Options o) { return o.place.space == MemorySpace::kCuda; }
+
+}  // namespace
+
+// Ranks that share tensors hold some of them as a whole, and each averages these among others, as
+// both ends of a pipeline do with a tied embedding: the copies stay equal where the bits of an
+// average do not depend on its neighbours.
+const std::vector<Unserved>& unserved_when_divided() {
+  static const std::vector<Unserved> all{
+      {"pp", "--optimizer", "sgd, nesterov, adamw or lamb", exchanges_by_itself},
+      {"pp", "--algorithm", "--algorithm auto or canonical, or no --tied",
+       [](Options o) { return o.tied && orders_sums(o); }},
+      {"pp", "--compressor", "one without intra_node=, or no --tied",
+       [](Options o) { return o.tied && has_two_levels(o); }},
+      {"pp", "--momentum-at", "--momentum-at server, or no --tied",
+       [](Options o) { return o.tied && o.momentum > 0 && o.momentum_at == "worker"; }},
+      {"pp", "--accumulate-policy", "sum-then-reduce",
+       [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
+      {"pp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
+      {"pp", "--device", "--device cpu, or neither --memory nor --dry-run",
+       [](Options o) { return is_on_device(o) && (o.memory || o.dry_run); }},
+      {"pp", "--measure-every", "--measure-every 0, or no --tied",
+       [](Options o) { return o.tied && o.measure_every > 0; }},
+      {"tp", "--optimizer", "sgd, nesterov, adamw or lamb", exchanges_by_itself},
+      {"tp", "--algorithm", "--algorithm auto or canonical", orders_sums},
+      {"tp", "--compressor", "one without intra_node=", has_two_levels},
+      {"tp", "--accumulate-policy", "sum-then-reduce",
+       [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
+      {"tp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
+      {"tp", "--device", "--device cpu", is_on_device},
+      {"tp", "--measure-every", "--measure-every 0", [](Options o) { return o.measure_every > 0; }},
+  };
+  return all;
+}
+
+Status check_division_served(const TrainOptions& options) {
+  for (const Unserved& one : unserved_when_divided()) {
+    const int ranks = one.axis == "pp" ? options.parallel.pp : options.parallel.tp;
+    if (ranks == 1 || !one.asked(options)) continue;
+    return {Code::kUnsupported, "train: " + std::string(one.flag) + " with --parallel " +
+                                    to_string(options.parallel) + " (expected " +
+                                    std::string(one.served) + ": docs/parallelism.md)"};
+  }
+  return {};
+}
+
+}  // namespace gradwire
