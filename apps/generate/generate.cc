@@ -263,6 +263,9 @@ Result<int> threads_of(const Flags& flags, const GenerateOptions& o, const Launc
   if (spec.tp > 1 || spec.dp > 1 || spec.zero != ParallelSpec::kUnsaid) {
     return refuse("stages alone are served (expected pp=N)");
   }
+  if (spec.order != PipelineOrder()) {
+    return refuse("text is made in one order (expected pp=N without a schedule)");
+  }
   const int said = o.inproc > 0 ? static_cast<int>(o.inproc) : launched ? launch.size : 0;
   if (!flags.given("parallel")) return launched ? 1 : std::max(said, 1);
   if (said > 0 && said != spec.pp) {

@@ -46,6 +46,10 @@ const std::vector<Unserved>& unserved_when_divided() {
       {"tp", "--compressor", "one without intra_node=", has_two_levels},
       {"tp", "--accumulate-policy", "sum-then-reduce",
        [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
+      {"tp", "--momentum-at", "--momentum-at server, or no sequence=on",
+       [](Options o) {
+         return o.parallel.layout.sequence && o.momentum > 0 && o.momentum_at == "worker";
+       }},
       {"tp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
       {"tp", "--device", "--device cpu", is_on_device},
       {"tp", "--measure-every", "--measure-every 0", [](Options o) { return o.measure_every > 0; }},

@@ -489,7 +489,10 @@ TEST_F(TrainStages, ThePlanIsWhatRanksHold) {
         Case{"dp=1,pp=2/interleaved", "none", "bf16", "0"},
         Case{"dp=1,pp=2/breadth-first", "full", "bf16", "0"},
         Case{"dp=1,pp=4/zb-h1", "none", "fp32", "0"}, Case{"dp=2,pp=2/zb-h1", "none", "bf16", "1"},
-        Case{"dp=2,pp=2/1f1b", "none", "fp32", "2"}, Case{"dp=2,pp=2/1f1b", "full", "fp32", "3"},
+        Case{"dp=2,pp=2/1f1b", "none", "fp32", "2"},
+        Case{"dp=2,pp=4/interleaved", "none", "bf16", "2"},
+        Case{"dp=2,pp=4/gpipe", "selective", "fp32", "1"},
+        Case{"dp=2,pp=2/1f1b", "full", "fp32", "3"},
         Case{"dp=2,pp=2/interleaved", "none", "bf16", "3"}}) {
     SCOPED_TRACE(std::string(one.parallel) + " " + one.recompute + " " + one.precision + " zero " +
                  one.zero);
@@ -565,12 +568,16 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
       {"tp", {"--algorithm", "ring"}},
       {"tp", {"--compressor", "qsgd:intra_node=none"}},
       {"tp", {"--accumulate-policy", "reduce-each"}},
+      {"tp", {"--momentum-at", "worker"}},
       {"tp", {"--clip-worker", "1"}},
       {"tp", {"--measure-every", "2"}}};
   ASSERT_EQ(asked.size() + 2, rows.size());  // but for GPUs
   for (const auto& [axis, flags] : asked) {
-    Words words{"--parallel", axis + "=2", "--steps", "1",      "--accumulate", "2",     "--batch",
-                "48",         "--model",   "gpt",     "--data", "grammar",      "--tied"};
+    // By sequence more is refused than without.
+    const std::string layout = axis == "tp" ? "=2/megatron[sequence=on]" : "=2";
+    Words words{"--parallel", axis + layout, "--steps", "1",       "--accumulate",
+                "2",          "--batch",     "48",      "--model", "gpt",
+                "--data",     "grammar",     "--tied"};
     words.insert(words.end(), flags.begin(), flags.end());
     EXPECT_THAT(refusal(words), fails(Code::kUnsupported, flags.front(), axis + "=2"));
   }
