@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -107,18 +108,14 @@ TEST(TensorRanksTrainAsOne, Mlp) {
   }
 }
 
-// M18: a part of the matrix, with each axis alone, in pairs, and all three.
+// M18: a part of the matrix: axes in pairs, and all three.
 TEST(MeshesTrainAsOneRank, M18_APart) {
   MeshReferences references;
   for (const MeshCell& cell :
-       {MeshCell{.dp = 2, .tp = 1, .pp = 2}, MeshCell{.dp = 1, .tp = 3, .pp = 1},
-        MeshCell{.dp = 2, .tp = 2, .pp = 2}, MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 3},
+       {MeshCell{.dp = 2, .tp = 1, .pp = 2}, MeshCell{.dp = 2, .tp = 2, .pp = 2},
+        MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 3},
         MeshCell{.dp = 1, .tp = 2, .pp = 2, .recompute = "full"},
-        MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 1, .precision = "bf16"},
-        MeshCell{.dp = 2,
-        .tp = 2,
-        .pp = 1,
-        .compressor = "qsgd:bits=4,ef=ef14,min_elems=0,dense_1d=false"}}) {
+        MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 1, .precision = "bf16"}}) {
     expect_cell(cell, references);
   }
 }
@@ -138,7 +135,8 @@ void expect_goes_on(const MeshCell& cell, const std::string& folder, const MeshE
 // Row-parallel weights, projections by heads, shards of all of them, moments: to fewer and more
 // ranks of every axis, and back.
 TEST(MeshesTrainAsOneRank, CheckpointsGoOnOnAnyMesh) {
-  for (const int zero : {0, 2}) {
+  const bool all = std::getenv("GRADWIRE_TEST_FULL") != nullptr;
+  for (const int zero : all ? std::vector{0, 2} : std::vector{2}) {
     const MeshCell full{.dp = 2, .tp = 2, .pp = 2, .zero = zero};
     const TemporaryFolder from_full;
     const MeshEnded whole = train_cell(full, {.save_to = from_full.path()});

@@ -369,7 +369,7 @@ TEST(Executor, WhatIsFoundBehindTheListIsItsError) {
       PipelineExecutor::create(schedule, 1, {PipelineLinks::kTagged, true}, work, transfers);
   ASSERT_TRUE(executor.has_value());
   EXPECT_THAT(executor.value().run(), fails(Code::kPeerLost, "pipeline rank 1", "rank 0 is gone"));
-  EXPECT_EQ(work.ran.back(), "1B1");
+  EXPECT_EQ(work.ran.back(), "1OPT");
   EXPECT_EQ(transfers.stops, 1);
 }
 
