@@ -124,6 +124,22 @@ void Model<T>::set_init(const std::function<void(ParameterInfo&)>& change) {
 }
 
 template <typename T>
+Status Model<T>::check_placement() const {
+  Placement now = Placement::invariant();
+  for (const Stage& stage : stages_) {
+    const auto [first, end] = std::pair(static_cast<std::size_t>(stage.first_parameter),
+                                        static_cast<std::size_t>(stage.end_parameter));
+    const auto next = stage.layer->placement(now, std::span(table_).subspan(first, end - first));
+    if (!next.has_value()) return next.error().with_context("layer '" + stage.name + "'");
+    now = next.value();
+  }
+  const Placement wanted = class_share_ ? Placement::by_features() : Placement::invariant();
+  if (now == wanted) return {};
+  return {Code::kInvalidArgument, "outputs are " + to_string(now) + " (expected " +
+                                      to_string(wanted) + ", as the loss reads them)"};
+}
+
+template <typename T>
 SampleShape Model<T>::output() const {
   return stages_.empty() ? input_ : stages_.back().layer->output();
 }

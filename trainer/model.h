@@ -64,6 +64,10 @@ class Model {
   void divide_classes(const ClassShare& share) { class_share_ = share; }
   // None: all classes are here.
   const std::optional<ClassShare>& class_share() const { return class_share_; }
+  // Whether every layer reads what the one before it gives, on the ranks that share it, and
+  // gradients are added up where they are parts (trainer/placement.h). kInvalidArgument names the
+  // layer.
+  Status check_placement() const;
   // Replaces how parameters start, and whether they are summed: `change` is called for each.
   void set_init(const std::function<void(ParameterInfo&)>& change);
 

@@ -87,6 +87,13 @@ Result<Model<T>> make_model(const ModelOptions& options, SampleShape input, std:
                                                  options.name.c_str(), *options.dropout));
   }
   GW_ASSIGN(Model<T> model, families::make<T>(options, input, classes));
+  // A mistake of ours, not of who asks.
+  if (options.share.divides()) {
+    if (const Status placed = model.check_placement(); !placed.ok()) {
+      return Status(Code::kInternal, std::string(placed.message()))
+          .with_context("model " + options.name);
+    }
+  }
   // gpt's own way with its scheme knows how deep it is.
   if (options.init.empty() || (options.name == "gpt" && options.init == "gpt2")) return model;
   bool known = true;

@@ -25,6 +25,11 @@ class CausalAttention final : public Layer<T> {
   CausalAttention(std::int64_t positions, std::int64_t width, std::int64_t heads);
 
   SampleShape output() const override { return {positions_, 1, width_}; }
+  // Of all positions; heads may be divided.
+  Result<Placement> placement(const Placement& x, std::span<const ParameterInfo>) const override {
+    GW_TRY(check_reads(x, {Placement::invariant(), Placement::by_features()}));
+    return x;
+  }
   // The host goes from head to head; a device has all of them in memory at a time.
   std::int64_t scratch_elems(std::int64_t rows, MemorySpace where) const override {
     const std::int64_t heads = where == MemorySpace::kCuda ? rows * heads_ : 1;

@@ -9,6 +9,7 @@ namespace gradwire {
 template <typename T>
 void Chain<T>::add(const std::string& name, std::unique_ptr<Layer<T>> layer) {
   Link link;
+  link.name = name;
   link.params = append_table(params_, name, layer->parameters());
   link.params_elems = parameter_elems(params_) - link.params;
   link.buffers = append_table(buffers_, name, layer->buffers());
@@ -60,6 +61,21 @@ LayerCost Chain<T>::cost() const {
   LayerCost sum;
   for (const Link& link : links_) sum += link.layer->cost();
   return sum;
+}
+
+template <typename T>
+Result<Placement> Chain<T>::placement(const Placement& x,
+                                      std::span<const ParameterInfo> parameters) const {
+  Placement now = x;
+  std::size_t first = 0;
+  for (std::size_t at = 0; at < links_.size(); ++at) {
+    const std::size_t count = links_[at].layer->parameters().size();
+    const auto next = links_[at].layer->placement(now, parameters.subspan(first, count));
+    if (!next.has_value()) return next.error().with_context("'" + links_[at].name + "'");
+    now = next.value();
+    first += count;
+  }
+  return now;
 }
 
 template <typename T>

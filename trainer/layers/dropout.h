@@ -21,6 +21,11 @@ class Dropout final : public Layer<T> {
   Dropout(SampleShape shape, double p, std::string_view name, const TensorShare& share = {});
 
   SampleShape output() const override { return shape_; }
+  // Elements of a part are drawn as those of the whole where it knows which part it is.
+  Result<Placement> placement(const Placement& x, std::span<const ParameterInfo>) const override {
+    GW_TRY(check_reads(x, {share_.divides() ? Placement::by_positions() : Placement::invariant()}));
+    return x;
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                       std::span<T> dx) const override;

@@ -40,6 +40,11 @@ class TiedHead final : public Layer<T> {
   explicit TiedHead(EmbeddingShape shape) : shape_(shape) {}
 
   SampleShape output() const override { return {shape_.positions, 1, shape_.vocabulary}; }
+  // Where ranks have different tokens (R), the logits of these.
+  Result<Placement> placement(const Placement& x, std::span<const ParameterInfo>) const override {
+    GW_TRY(check_reads(x, {Placement::invariant(), Placement::replicated()}));
+    return x == Placement::invariant() ? x : Placement::by_features();
+  }
   LayerCost cost() const override {
     const std::int64_t macs = shape_.positions * shape_.width * shape_.vocabulary;
     return {macs, macs, macs};

@@ -13,6 +13,11 @@ class Gelu final : public Layer<T> {
   explicit Gelu(SampleShape shape) : shape_(shape) {}
 
   SampleShape output() const override { return shape_; }
+  Result<Placement> placement(const Placement& x, std::span<const ParameterInfo>) const override {
+    GW_TRY(check_reads(
+        x, {Placement::invariant(), Placement::by_features(), Placement::by_positions()}));
+    return x;
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                       std::span<T> dx) const override;

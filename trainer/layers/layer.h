@@ -8,6 +8,7 @@
 
 #include "trainer/layer_peers.h"
 #include "trainer/layers/layer_kernels.h"
+#include "trainer/layers/place.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {
@@ -93,6 +94,15 @@ class Layer {
   // two may come in any order, and either without the other.
   virtual std::int64_t stash_elems(std::int64_t /*rows*/) const { return 0; }
   virtual LayerCost cost() const { return {}; }
+  // How y lies on the ranks that share tensors, where x lies so; `parameters`: the layer's, as the
+  // model has them. kInvalidArgument says what of it does not fit. By default y lies like x, which
+  // is all here, or divided by positions.
+  virtual Result<Placement> placement(const Placement& x,
+                                      std::span<const ParameterInfo> parameters) const {
+    GW_TRY(check_reads(x, {Placement::invariant(), Placement::by_positions()}));
+    GW_TRY(check_whole_parameters(x, parameters));
+    return x;
+  }
 
   virtual void forward(const LayerPass<T>& pass) const = 0;
   // grads = derivative of the loss by the parameters, overwritten; dy (rows, output) is the

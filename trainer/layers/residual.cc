@@ -79,6 +79,21 @@ LayerCost Residual<T>::cost() const {
   return sum;
 }
 
+// What flows around the branch is added to what it makes: both lie alike.
+template <typename T>
+Result<Placement> Residual<T>::placement(const Placement& x,
+                                         std::span<const ParameterInfo> parameters) const {
+  const std::size_t count = branch_->parameters().size();
+  GW_ASSIGN(const Placement branch, branch_->placement(x, parameters.first(count)));
+  Placement around = x;
+  if (shortcut_) {
+    GW_ASSIGN(around, shortcut_->placement(x, parameters.subspan(count)));
+  }
+  if (branch == around) return branch;
+  return Status(Code::kInvalidArgument, "its branch gives " + to_string(branch) + " (expected " +
+                                            to_string(around) + ", as what it is added to)");
+}
+
 template <typename T>
 LayerPass<T> Residual<T>::of_branch(const LayerPass<T>& pass) const {
   LayerPass<T> own = pass;

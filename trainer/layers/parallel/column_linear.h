@@ -31,6 +31,10 @@ class ColumnLinear final : public Layer<T> {
   SampleShape output() const override { return linear_.output(); }
   ParameterTable parameters() const override;
   LayerCost cost() const override { return linear_.cost(); }
+  Result<Placement> placement(const Placement& x, std::span<const ParameterInfo>) const override {
+    GW_TRY(check_reads(x, {Placement::replicated()}));
+    return Placement::by_features();
+  }
   void forward(const LayerPass<T>& pass) const override { linear_.forward(pass); }
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                        std::span<T> grads) const override {

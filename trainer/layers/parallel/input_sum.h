@@ -27,6 +27,11 @@ class InputSum final : public Layer<T> {
   std::int64_t saved_elems(std::int64_t rows) const override { return inside_->saved_elems(rows); }
   std::int64_t stash_elems(std::int64_t rows) const override { return inside_->stash_elems(rows); }
   LayerCost cost() const override { return inside_->cost(); }
+  Result<Placement> placement(const Placement& x,
+                              std::span<const ParameterInfo> parameters) const override {
+    GW_TRY(check_reads(x, {Placement::invariant()}));
+    return inside_->placement(Placement::replicated(), parameters);
+  }
   void forward(const LayerPass<T>& pass) const override { inside_->forward(pass); }
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                        std::span<T> grads) const override {

@@ -34,6 +34,13 @@ class RowLinear final : public Layer<T> {
   SampleShape output() const override { return linear_.output(); }
   ParameterTable parameters() const override;
   LayerCost cost() const override { return linear_.cost(); }
+  Result<Placement> placement(const Placement& x,
+                              std::span<const ParameterInfo> parameters) const override {
+    GW_TRY(check_reads(x, {Placement::by_features()}));
+    if (sum_ == Sum::kElsewhere) return Placement::partial();
+    GW_TRY(check_whole_parameters(Placement::invariant(), parameters));
+    return Placement::invariant();
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                        std::span<T> grads) const override;

@@ -29,6 +29,11 @@ class SequenceInput final : public Layer<T> {
   std::int64_t saved_elems(std::int64_t rows) const override;
   std::int64_t stash_elems(std::int64_t rows) const override;
   LayerCost cost() const override { return inside_->cost(); }
+  Result<Placement> placement(const Placement& x,
+                              std::span<const ParameterInfo> parameters) const override {
+    GW_TRY(check_reads(x, {Placement::by_positions()}));
+    return inside_->placement(Placement::replicated(), parameters);
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                        std::span<T> grads) const override;

@@ -31,6 +31,12 @@ class SequenceRowLinear final : public Layer<T> {
   std::int64_t scratch_elems(std::int64_t rows, MemorySpace where) const override;
   std::int64_t stash_elems(std::int64_t rows) const override { return elems(rows); }
   LayerCost cost() const override { return row_.cost(); }
+  Result<Placement> placement(const Placement& x,
+                              std::span<const ParameterInfo> parameters) const override {
+    GW_TRY(check_reads(x, {Placement::by_features()}));
+    GW_TRY(check_whole_parameters(Placement::by_positions(), parameters));
+    return Placement::by_positions();
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                        std::span<T> grads) const override;

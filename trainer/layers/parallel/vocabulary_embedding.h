@@ -22,6 +22,13 @@ class VocabularyEmbedding final : public Layer<T> {
 
   SampleShape output() const override { return {positions_here().size(), 1, shape_.width}; }
   std::int64_t scratch_elems(std::int64_t rows, MemorySpace where) const override;
+  Result<Placement> placement(const Placement& x,
+                              std::span<const ParameterInfo> parameters) const override {
+    GW_TRY(check_reads(x, {Placement::invariant()}));
+    const Placement y = share_.sequence ? Placement::by_positions() : Placement::invariant();
+    GW_TRY(check_whole_parameters(y, parameters));
+    return y;
+  }
   ParameterTable parameters() const override;
   void forward(const LayerPass<T>& pass) const override;
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
