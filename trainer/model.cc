@@ -240,6 +240,7 @@ Status Model<T>::derive_params(const ModelPass<T>& pass, std::size_t level, std:
     stage.layer->backward_params(layer_pass(pass, level), dy, gradients_of(stage, grads));
   }
   if (pass.device != nullptr) GW_TRY(pass.device->status());
+  if (pass.peers != nullptr) GW_TRY(pass.peers->status());
   return tell_ready(level, ready);
 }
 

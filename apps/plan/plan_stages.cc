@@ -100,9 +100,11 @@ Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
     return ranks;
   }
   GW_ASSIGN(const Model<float> model, model_of(q.transformer, {}));
-  // Of the ranks that share tensors, whose parts differ by a row at most, the first one.
+  // Of the ranks that share tensors the last one, which has the longest part of each (even_part()).
   GW_ASSIGN(const Model<float> shared,
-            model_of(q.transformer, {.ranks = q.parallel.tp, .rank = 0}));
+            model_of(q.transformer, {.ranks = q.parallel.tp,
+                                     .rank = q.parallel.tp - 1,
+                                     .sequence = q.parallel.layout.sequence}));
   for (const bool gathers : {false, true}) {
     const Status planned =
         for_each_stage_plan(model, schedule, {}, gathers, [&](const StagePlan& plan) {

@@ -209,7 +209,7 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
       },
       "division of the ranks, without a launcher threads: dp=N (replicas), pp=N[/SCHEDULE] "
       "(pipeline "
-      "stages), zero=N (in place of --zero), and tp=N, of which only 1 is supported yet "
+      "stages), zero=N (in place of --zero), and tp=N/LAYOUT, ranks that share tensors "
       "(dp=4,zero=1)");
   flags.integer("inproc", o.inproc, {1, kMostThreadRanks},
                 "number of ranks as threads of this process", "the launcher's ranks, else 1");

@@ -8,7 +8,7 @@
 
 #include "trainer/layer_peers.h"
 #include "trainer/layers/layer_kernels.h"
-#include "trainer/layers/place.h"
+#include "trainer/layers/parallel/place.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {

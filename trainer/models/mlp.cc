@@ -46,14 +46,14 @@ Result<Model<T>> make_mlp(const ModelOptions& options, SampleShape input, std::i
   int number = 0;
   for (const std::int64_t next : options.hidden) {
     GW_TRY(check_size(options.name, "hidden width", next, 1, kWidest));
-    GW_TRY(check_mlp_share(options.share, next));
     ++number;
+    if (number % 2 == 1) GW_TRY(check_mlp_share(options.share, next));
     model.add("fc" + std::to_string(number), mlp_linear<T>(options.share, number, width, next));
     model.add("relu" + std::to_string(number), std::make_unique<Relu<T>>(model.output()));
     width = next;
   }
   ++number;
-  GW_TRY(check_mlp_share(options.share, classes));
+  if (number % 2 == 1) GW_TRY(check_mlp_share(options.share, classes));
   model.add("fc" + std::to_string(number), mlp_linear<T>(options.share, number, width, classes));
   if (options.share.divides() && number % 2 == 1) {
     model.divide_classes({options.share.part(classes), classes});

@@ -17,6 +17,7 @@ BasicTensorView<Byte> CommunicatorPeers::view(std::span<Byte> bytes, DType type)
 void CommunicatorPeers::start(const OpCall& call, std::string_view name) {
   if (!status_.ok()) return;
   const auto begin = SteadyClock::now();
+  if (under_way_.empty()) sent_before_ = group_->bytes_sent();
   OpOptions options;
   options.algorithm = call.kind == OpKind::kAllGather ? "auto" : "canonical";
   options.stream = stream_;
@@ -64,6 +65,7 @@ void CommunicatorPeers::await() {
               .begin = one.begin,
               .end = SteadyClock::now()});
   }
+  if (!under_way_.empty()) bytes_sent_ += group_->bytes_sent() - sent_before_;
   under_way_.clear();
   waited_seconds_ += std::chrono::duration<double>(SteadyClock::now() - begin).count();
 }

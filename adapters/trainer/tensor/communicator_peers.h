@@ -31,8 +31,9 @@ class CommunicatorPeers final : public LayerPeers {
 
   double waited_seconds() const override { return waited_seconds_; }
 
-  // Bytes that this rank has sent since this object's birth.
-  std::uint64_t bytes_sent() const { return group_->bytes_sent() - sent_before_; }
+  // Bytes that this rank has sent in exchanges that have ended, since this object's birth. The
+  // group may be one that others send over, too.
+  std::uint64_t bytes_sent() const { return bytes_sent_; }
   // Exchanges that were started since its birth.
   std::int64_t exchanges() const { return exchanges_; }
   // Told of every exchange, for this object's life; null: nobody is.
@@ -56,7 +57,8 @@ class CommunicatorPeers final : public LayerPeers {
   Stream stream_;
   Status status_;
   std::vector<UnderWay> under_way_;
-  std::uint64_t sent_before_ = group_->bytes_sent();
+  std::uint64_t sent_before_ = 0;  // the oldest that is under way, by the group
+  std::uint64_t bytes_sent_ = 0;
   double waited_seconds_ = 0;
   std::int64_t exchanges_ = 0;
   const OnTrainerSpan* told_ = nullptr;

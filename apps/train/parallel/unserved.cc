@@ -44,6 +44,9 @@ const std::vector<Unserved>& unserved_when_divided() {
       {"tp", "--optimizer", "sgd, nesterov, adamw or lamb", exchanges_by_itself},
       {"tp", "--algorithm", "--algorithm auto or canonical", orders_sums},
       {"tp", "--compressor", "one without intra_node=", has_two_levels},
+      // What is dear to compute again is asked of each rank's own part, which may differ.
+      {"tp", "--recompute", "none, full, sqrt or layers of a segment",
+       [](Options o) { return o.recompute == "selective"; }},
       {"tp", "--accumulate-policy", "sum-then-reduce",
        [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
       {"tp", "--momentum-at", "--momentum-at server, or no sequence=on",

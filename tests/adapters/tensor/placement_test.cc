@@ -163,7 +163,8 @@ struct Mistake {
   std::vector<std::string> named;  // in the message
 };
 
-std::vector<Mistake> mistakes() {
+// Sums that are missing, or too many.
+std::vector<Mistake> mistakes_of_sums() {
   using Chained = Chain<double>;
   using Share = const TensorShare&;
   const auto around = [](const std::function<L(Share)>& first) {
@@ -188,6 +189,14 @@ std::vector<Mistake> mistakes() {
               chain.add("out", row(share, RowLinear<double>::Sum::kElsewhere));
             }},
        {"layer 'block'", "branch gives P", "expected I"}},
+  };
+}
+
+// Values that lie otherwise than what reads them takes them to.
+std::vector<Mistake> mistakes_of_axes() {
+  using Chained = Chain<double>;
+  using Share = const TensorShare&;
+  return {
       {"a norm of some features",
        {.branch =
             [](Chained& chain, Share share) {
@@ -216,6 +225,13 @@ std::vector<Mistake> mistakes() {
       {"a gradient that all have alike, summed",
        {.change = [](ParameterInfo& info) { info.summed = info.name == "norm.weight"; }},
        {"layer 'norm'", "'norm.weight'", "is added up", "expected none"}},
+  };
+}
+
+std::vector<Mistake> mistakes_by_sequence() {
+  using Chained = Chain<double>;
+  using Share = const TensorShare&;
+  return {
       {"a gradient of some positions, not summed",
        {.change = [](ParameterInfo& info) { info.summed &= info.name != "last.weight"; },
         .sequence = true},
@@ -250,6 +266,14 @@ std::vector<Mistake> mistakes() {
         .sequence = true},
        {"layer 'block'", "'dropout'", "reads V by positions", "expected I"}},
   };
+}
+
+std::vector<Mistake> mistakes() {
+  std::vector<Mistake> all = mistakes_of_sums();
+  for (const auto& more : {mistakes_of_axes(), mistakes_by_sequence()}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
+  return all;
 }
 
 TEST(Placement, RightModelsPass) {

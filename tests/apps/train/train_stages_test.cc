@@ -390,7 +390,7 @@ TEST_F(TrainStages, TiedEndsHaveTheBitsOfOneRank) {
   }
 }
 
-// The rows of docs/pipelines.md below "does not serve".
+// The rows of docs/parallelism.md below "does not serve".
 // Axis, flag and what is expected.
 using Row = std::vector<std::string>;
 
@@ -470,6 +470,25 @@ const std::vector<PlannedClass> kPlannedClasses{
     {"message_bytes", {"messages"}},
 };
 
+struct PlannedRun {
+  const char* parallel;
+  const char* recompute;
+  const char* precision;
+  const char* zero;
+};
+const std::vector<PlannedRun> kPlannedRuns{{"dp=1,pp=4/1f1b", "none", "fp32", "0"},
+                                           {"dp=1,pp=4/1f1b", "full", "fp32", "0"},
+                                           {"dp=1,pp=2/gpipe", "selective", "fp32", "0"},
+                                           {"dp=1,pp=2/interleaved", "none", "bf16", "0"},
+                                           {"dp=1,pp=2/breadth-first", "full", "bf16", "0"},
+                                           {"dp=1,pp=4/zb-h1", "none", "fp32", "0"},
+                                           {"dp=2,pp=2/zb-h1", "none", "bf16", "1"},
+                                           {"dp=2,pp=2/1f1b", "none", "fp32", "2"},
+                                           {"dp=2,pp=4/interleaved", "none", "bf16", "2"},
+                                           {"dp=2,pp=4/gpipe", "selective", "fp32", "1"},
+                                           {"dp=2,pp=2/1f1b", "full", "fp32", "3"},
+                                           {"dp=2,pp=2/interleaved", "none", "bf16", "3"}};
+
 // Of each rank, to the byte: every schedule, computing again, 16 bits, every stage of ZeRO.
 TEST_F(TrainStages, ThePlanIsWhatRanksHold) {
   DataOptions options;
@@ -477,23 +496,7 @@ TEST_F(TrainStages, ThePlanIsWhatRanksHold) {
   const auto data = load_data_set("grammar", {}, options);
   ASSERT_TRUE(data.has_value());
   const std::string vocabulary = std::to_string(data.value().classes());
-  struct Case {
-    const char* parallel;
-    const char* recompute;
-    const char* precision;
-    const char* zero;
-  };
-  for (const Case& one :
-       {Case{"dp=1,pp=4/1f1b", "none", "fp32", "0"}, Case{"dp=1,pp=4/1f1b", "full", "fp32", "0"},
-        Case{"dp=1,pp=2/gpipe", "selective", "fp32", "0"},
-        Case{"dp=1,pp=2/interleaved", "none", "bf16", "0"},
-        Case{"dp=1,pp=2/breadth-first", "full", "bf16", "0"},
-        Case{"dp=1,pp=4/zb-h1", "none", "fp32", "0"}, Case{"dp=2,pp=2/zb-h1", "none", "bf16", "1"},
-        Case{"dp=2,pp=2/1f1b", "none", "fp32", "2"},
-        Case{"dp=2,pp=4/interleaved", "none", "bf16", "2"},
-        Case{"dp=2,pp=4/gpipe", "selective", "fp32", "1"},
-        Case{"dp=2,pp=2/1f1b", "full", "fp32", "3"},
-        Case{"dp=2,pp=2/interleaved", "none", "bf16", "3"}}) {
+  for (const PlannedRun& one : kPlannedRuns) {
     SCOPED_TRACE(std::string(one.parallel) + " " + one.recompute + " " + one.precision + " zero " +
                  one.zero);
     const auto held = totals(
@@ -567,6 +570,7 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
       {"tp", {"--optimizer", "onebit_adam"}},
       {"tp", {"--algorithm", "ring"}},
       {"tp", {"--compressor", "qsgd:intra_node=none"}},
+      {"tp", {"--recompute", "selective"}},
       {"tp", {"--accumulate-policy", "reduce-each"}},
       {"tp", {"--momentum-at", "worker"}},
       {"tp", {"--clip-worker", "1"}},

@@ -35,8 +35,8 @@ inline Status check_whole_parameters(const Placement& over,
     if (info.summed == parts) continue;
     return {Code::kInvalidArgument,
             "the gradient of its parameter '" + info.name + "' is " + (parts ? "not " : "") +
-                "added up over ranks (expected " + (parts ? "a sum: each has its positions'" :
-                                                            "none: all have the same") + ")"};
+                "added up over ranks (expected " +
+                (parts ? "a sum: each has its positions'" : "none: all have the same") + ")"};
   }
   return {};
 }
