@@ -171,6 +171,8 @@ TensorView GradientFold::sum(int index) const {
   return (form_ == Form::kStored ? stored_ : grads_).view(index);
 }
 
+TensorView GradientFold::micro_batch(int index, int micro) { return memory_of(micro).view(index); }
+
 void GradientFold::begin_step() {
   std::ranges::fill(joined_, 0);
   in_.assign(in_.size(), false);

@@ -301,6 +301,7 @@ Status StageWork::add_gradients(Held& held, const PipelineOp& op) {
     GW_ASSIGN(micro.grads, step_.fold->begin(op.micro));
   }
   auto complete = [&](int index) {
+    GW_TRY(sums_.add_micro_batch(*step_.fold, index, op.micro));
     GW_ASSIGN(const bool done, step_.fold->ready(index, op.micro));
     const int parameter = step_.fold->parameter_of(index);
     if (!done || is_shared(parameter)) return Status();

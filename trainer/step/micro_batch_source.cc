@@ -32,6 +32,7 @@ Result<std::unique_ptr<StepGradientSource>> MicroBatchSource::create(const Sourc
 Result<double> MicroBatchSource::run_one(const MicroBatch& batch, int micro, const Ready& ready) {
   GW_ASSIGN(const std::span<float> gradients, fold_.begin(micro));
   auto complete = [&](int index) {
+    GW_TRY(sums_.add_micro_batch(fold_, index, micro));
     GW_ASSIGN(const bool done, fold_.ready(index, micro));
     if (!done) return Status();
     const int parameter = fold_.parameter_of(index);

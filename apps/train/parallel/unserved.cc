@@ -47,12 +47,6 @@ const std::vector<Unserved>& unserved_when_divided() {
       // What is dear to compute again is asked of each rank's own part, which may differ.
       {"tp", "--recompute", "none, full, sqrt or layers of a segment",
        [](Options o) { return o.recompute == "selective"; }},
-      {"tp", "--accumulate-policy", "sum-then-reduce",
-       [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
-      {"tp", "--momentum-at", "--momentum-at server, or no sequence=on",
-       [](Options o) {
-         return o.parallel.layout.sequence && o.momentum > 0 && o.momentum_at == "worker";
-       }},
       {"tp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
       {"tp", "--device", "--device cpu", is_on_device},
       {"tp", "--measure-every", "--measure-every 0", [](Options o) { return o.measure_every > 0; }},

@@ -571,8 +571,6 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
       {"tp", {"--algorithm", "ring"}},
       {"tp", {"--compressor", "qsgd:intra_node=none"}},
       {"tp", {"--recompute", "selective"}},
-      {"tp", {"--accumulate-policy", "reduce-each"}},
-      {"tp", {"--momentum-at", "worker"}},
       {"tp", {"--clip-worker", "1"}},
       {"tp", {"--measure-every", "2"}}};
   ASSERT_EQ(asked.size() + 2, rows.size());  // but for GPUs
