@@ -37,7 +37,7 @@ Result<std::vector<MemoryTable>> gather_tables(Communicator& group, const Memory
 
 MemoryTable memory_table(const RunMemory& planned, const MemoryPlaces& places);
 
-// For people; of rank `rank` of a pipeline, or of rank 0.
+// For people; of rank `rank` of those that hold the model.
 std::string memory_text(const MemoryTable& table, int rank = 0);
 
 }  // namespace gradwire

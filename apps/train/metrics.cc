@@ -245,7 +245,7 @@ Status MetricsFile::write_totals(const RunFacts& facts) {
   line["batch"] = facts.batch;
   line["seed"] = facts.seed;
   if (facts.memory) line["memory_bytes"] = memory_json(*facts.memory);
-  for (const MemoryTable& table : facts.stage_memory) {
+  for (const MemoryTable& table : facts.part_memory) {
     line["memory_bytes_by_stage"].push_back(memory_json(table));
   }
   line["gradwire"] = here.gradwire;

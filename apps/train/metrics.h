@@ -84,8 +84,9 @@ struct RunFacts {
   std::optional<double> staleness_mean = {};
   std::optional<std::int64_t> staleness_most = {};
   std::uint64_t params_hash = 0;
-  std::optional<MemoryTable> memory = {};      // where it was asked for
-  std::vector<MemoryTable> stage_memory = {};  // then, of all ranks of a pipeline, in its order
+  std::optional<MemoryTable> memory = {};  // where it was asked for
+  // Then, of all ranks that together hold the model, those of a stage one behind another.
+  std::vector<MemoryTable> part_memory = {};
 };
 
 // Not thread-safe. Every line is flushed: a run that is killed keeps its steps.

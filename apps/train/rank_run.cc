@@ -450,15 +450,15 @@ Status RankRun::save_and_hash_whole(RunFacts& facts) {
 
 Status RankRun::finish(double accuracy) {
   std::optional<MemoryTable> memory;
-  std::vector<MemoryTable> stage_memory;
+  std::vector<MemoryTable> part_memory;
   if (options_.memory) {
     MeshGroups& groups = strategy_->groups();
     GW_ASSIGN(const RunMemory planned, planned_memory(options_, problem_, groups.coordinates(),
                                                       groups.sizes(), held_->plan()));
     memory = memory_table(planned, trainer_.places());
-    if (held_->plan() != nullptr) {
-      GW_ASSIGN(Communicator* const pipeline, groups.group(MeshScope::kPp));
-      GW_ASSIGN(stage_memory, gather_tables(*pipeline, *memory));
+    if (held_->divides()) {
+      GW_ASSIGN(Communicator* const model, groups.group(MeshScope::kModel));
+      GW_ASSIGN(part_memory, gather_tables(*model, *memory));
     }
   }
   GW_TRY(strategy_->keeper().gather());
@@ -474,7 +474,7 @@ Status RankRun::finish(double accuracy) {
   done.test_loss = trainer_.test_loss();
   if (checkpoints_ != nullptr) done.best = checkpoints_->best();
   done.memory = std::move(memory);
-  done.stage_memory = std::move(stage_memory);
+  done.part_memory = std::move(part_memory);
   return report_->finish(done);
 }
 

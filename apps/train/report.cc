@@ -135,11 +135,11 @@ Status RunReport::finish(const RunFacts& facts) {
     std::printf("lowest test loss %.4f, after step %lld: %s\n", facts.best->test_loss,
                 static_cast<long long>(facts.best->step), facts.best->path.c_str());
   }
-  if (facts.memory && facts.stage_memory.empty()) {
+  if (facts.memory && facts.part_memory.empty()) {
     std::printf("%s", memory_text(*facts.memory).c_str());
   }
-  for (std::size_t rank = 0; rank < facts.stage_memory.size(); ++rank) {
-    std::printf("%s", memory_text(facts.stage_memory[rank], static_cast<int>(rank)).c_str());
+  for (std::size_t rank = 0; rank < facts.part_memory.size(); ++rank) {
+    std::printf("%s", memory_text(facts.part_memory[rank], static_cast<int>(rank)).c_str());
   }
   std::fflush(stdout);
   return {};
