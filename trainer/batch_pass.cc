@@ -52,12 +52,7 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
                static_cast<long long>(data.shape().elems()), static_cast<long long>(outputs),
                data.name().c_str()));
   }
-  const int peers = options.peers == nullptr ? 1 : options.peers->ranks();
-  if (peers != model.shared_by()) {
-    return Status(Code::kInvalidArgument, format("%d ranks for a model that %d share (expected as "
-                                                 "many)",
-                                                 peers, model.shared_by()));
-  }
+  GW_TRY(model.check_peers(options.peers));
   BatchPass pass(model, data);
   pass.peers_ = options.peers;
   GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(options.recompute, model));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace gradwire {
 namespace {
@@ -137,6 +138,14 @@ Status Model<T>::check_placement() const {
   if (now == wanted) return {};
   return {Code::kInvalidArgument, "outputs are " + to_string(now) + " (expected " +
                                       to_string(wanted) + ", as the loss reads them)"};
+}
+
+template <typename T>
+Status Model<T>::check_peers(const LayerPeers* peers) const {
+  const int ranks = peers == nullptr ? 1 : peers->ranks();
+  if (ranks == shared_by_) return {};
+  return {Code::kInvalidArgument,
+          format("%d ranks for a model that %d share (expected as many)", ranks, shared_by_)};
 }
 
 template <typename T>

@@ -60,6 +60,8 @@ class Model {
   // want them then (ModelPass::peers), and so many.
   void share_with(int ranks) { shared_by_ = ranks; }
   int shared_by() const { return shared_by_; }
+  // kInvalidArgument unless `peers`, null where there are none, are as many.
+  Status check_peers(const LayerPeers* peers) const;
   // Of its outputs these classes are here, the others on peers.
   void divide_classes(const ClassShare& share) { class_share_ = share; }
   // None: all classes are here.

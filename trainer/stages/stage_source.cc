@@ -74,6 +74,7 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
                   format("a schedule of %d micro-batches for accumulate %d (expected as many)",
                          plan.schedule.micro_batches, options.accumulate));
   }
+  GW_TRY(parts.model.check_peers(options.peers));
   GW_ASSIGN(std::unique_ptr<DeviceBatch> there, device_batch(parts, plan));
   GW_ASSIGN(StageStatistics statistics,
             StageStatistics::create(parts.model, options.places.device, there.get()));

@@ -28,7 +28,7 @@ class StageSource final : public StepGradientSource {
   // the last; else it is this rank's own: layers are opened in the schedule's order. kUnsupported
   // names what stages do not serve: micro-batches that are handed over one by one, momentum
   // at the worker of a parameter that two ranks hold. kInvalidArgument: another number of
-  // micro-batches than the schedule's.
+  // micro-batches than the schedule's, or of peers than the model is shared by.
   static Result<std::unique_ptr<StepGradientSource>> create(const SourceParts& parts,
                                                             const StagePlan& plan,
                                                             PipelineTransfers& transfers,

@@ -42,20 +42,6 @@ TEST(SharedLoss, M16_AnyVocabulary) {
   }
 }
 
-TEST(SharedLoss, SquaresAddUp) {
-  const std::vector<float> outputs = draws<float>(3 * 7, 12);
-  const std::vector<std::uint32_t> labels{0, 6, 3};
-  std::vector<float> whole(outputs.size());
-  const double loss = squared_error<float>(outputs, labels, whole);
-  on_tensor_ranks(3, [&](TensorRank& at) {
-    const Range here = even_part(7, 3, at.rank());
-    OutputLoss<float> shared(Loss::kSquares, ClassShare{here, 7}, &at.peers, 3);
-    std::vector<float> doutputs(static_cast<std::size_t>(3 * here.size()));
-    EXPECT_NEAR(shared.mean(columns_of(outputs, 7, here), labels, doutputs), loss, 1e-12);
-    EXPECT_EQ(doutputs, columns_of(whole, 7, here));
-  });
-}
-
 // A row that is no number says class 0, as it does on one rank.
 TEST(SharedLoss, ADivergedRowSaysClass0) {
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/check.h"
+
 namespace gradwire {
 
 template <typename T>
@@ -12,6 +14,7 @@ OutputLoss<T>::OutputLoss(Loss loss, std::optional<ClassShare> share, LayerPeers
                           std::int64_t most_rows)
     : loss_(loss), share_(std::move(share)), peers_(peers) {
   if (!share_) return;
+  GW_CHECK(loss == Loss::kCrossEntropy);
   maxima_.resize(static_cast<std::size_t>(most_rows));
   sums_.resize(2 * static_cast<std::size_t>(most_rows));
 }
@@ -27,8 +30,7 @@ template <typename T>
 double OutputLoss<T>::mean(std::span<const T> outputs, std::span<const std::uint32_t> labels,
                            std::span<T> doutputs) {
   if (!share_) return mean_loss<T>(loss_, outputs, labels, doutputs);
-  return loss_ == Loss::kSquares ? squares_mean(outputs, labels, doutputs)
-                                 : cross_entropy_mean(outputs, labels, doutputs);
+  return cross_entropy_mean(outputs, labels, doutputs);
 }
 
 // Of each row over all classes.
@@ -77,23 +79,6 @@ double OutputLoss<T>::cross_entropy_mean(std::span<const T> outputs,
           static_cast<T>((probability - target) / static_cast<double>(rows));
     }
   }
-  return total / static_cast<double>(rows);
-}
-
-template <typename T>
-double OutputLoss<T>::squares_mean(std::span<const T> outputs,
-                                   std::span<const std::uint32_t> labels, std::span<T> doutputs) {
-  const std::size_t rows = labels.size();
-  const std::size_t classes = classes_here();
-  double total = 0;
-  for (std::size_t i = 0; i < rows * classes; ++i) {
-    const double target = place_of(labels[i / classes]) == i % classes ? 1 : 0;
-    const double off = static_cast<double>(outputs[i]) - target;
-    total += off * off / 2;
-    if (!doutputs.empty()) doutputs[i] = static_cast<T>(off / static_cast<double>(rows));
-  }
-  peers_->start_sum(std::span(&total, 1));
-  peers_->await();
   return total / static_cast<double>(rows);
 }
 

@@ -25,7 +25,7 @@ struct ClassShare {
 // Of one rank, from the thread that trains. Without a share, as mean_loss() and count_correct().
 // With one, outputs are (rows, classes here), and the results are those of all classes, equal on
 // all peers, which make the same calls. Per loss: one maximum of `rows` values and one sum of 2 x
-// rows in double (squares: one sum); per count: one maximum and one more of the places.
+// rows in double; per count: one maximum and one more of the places. A share is of cross entropy's.
 template <typename T>
 class OutputLoss {
  public:
@@ -46,8 +46,6 @@ class OutputLoss {
   void find_maxima(std::span<const T> outputs, std::size_t rows);
   double cross_entropy_mean(std::span<const T> outputs, std::span<const std::uint32_t> labels,
                             std::span<T> doutputs);
-  double squares_mean(std::span<const T> outputs, std::span<const std::uint32_t> labels,
-                      std::span<T> doutputs);
 
   Loss loss_ = Loss::kCrossEntropy;
   std::optional<ClassShare> share_;
