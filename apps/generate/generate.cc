@@ -13,6 +13,7 @@
 
 #include "adapters/trainer/agreement.h"
 #include "adapters/trainer/first_version.h"
+#include "adapters/trainer/mesh/mesh_groups.h"
 #include "adapters/trainer/mesh/parallel_spec.h"
 #include "adapters/trainer/pipeline/staged_forward.h"
 #include "apps/environment.h"
@@ -37,7 +38,7 @@ struct GenerateOptions {
   std::string prompt;
   std::int64_t tokens = 200;
   SamplingOptions sampling;
-  ParallelSpec parallel = {};
+  std::optional<ParallelSpec> parallel = {};  // none: all ranks are stages
   std::int64_t inproc = 0;
   std::string transport;
   double deadline = 15;
@@ -88,13 +89,18 @@ class TextOutput {
   std::unique_ptr<Progress> progress_;
 };
 
-// One rank's part: its stage of the model, and the text so far, which all ranks know.
+// One rank's part: its stage of the model, or its share of that, and the text so far, which all
+// ranks know.
 class Generator {
  public:
-  Generator(const GenerateOptions& options, Communicator& communicator)
-      : options_(options), communicator_(communicator) {}
+  Generator(const GenerateOptions& options, Communicator& communicator, MeshGroups groups)
+      : options_(options), communicator_(communicator), groups_(std::move(groups)) {}
 
   Status run() {
+    // Before any rank may have failed: making them is collective.
+    for (const MeshScope scope : {MeshScope::kPp, MeshScope::kTp}) {
+      GW_TRY(groups_.group(scope).error());
+    }
     GW_TRY(share_outcome(communicator_, open(), {}, kSecondsToRead).error());
     const bool tells = communicator_.rank() == 0;
     TextOutput output(options_, *tokens_);
@@ -119,10 +125,8 @@ class Generator {
     auto saved = saved_language_model(checkpoint.manifest());
     if (!saved.has_value()) return saved.error().with_context(checkpoint.path());
     saved_ = std::move(saved).value();
-    const auto classes = static_cast<std::int64_t>(saved_.vocabulary.size());
-    GW_ASSIGN(Model<float> whole, make_model<float>(saved_.model, {saved_.context, 1, 1}, classes));
-    whole_ = std::make_unique<Model<float>>(std::move(whole));
-    GW_ASSIGN(stage_, StagedForward::create(*whole_, communicator_));
+    GW_TRY(make_models());
+    GW_ASSIGN(stage_, StagedForward::create(*whole_, shared_ ? *shared_ : *whole_, groups_));
     GW_TRY(read_saved_parameters(checkpoint, saved_, stage_->model().parameters(),
                                  stage_->parameters()));
     GW_ASSIGN(tokens_, TokenText::create(saved_.tokens, saved_.vocabulary));
@@ -134,19 +138,35 @@ class Generator {
     return {};
   }
 
+  Status make_models() {
+    const SampleShape window{saved_.context, 1, 1};
+    const auto classes = static_cast<std::int64_t>(saved_.vocabulary.size());
+    GW_ASSIGN(whole_, make_model<float>(saved_.model, window, classes));
+    if (groups_.sizes().tp == 1) return {};
+    ModelOptions part = saved_.model;
+    part.share = {.ranks = groups_.sizes().tp,
+                  .rank = groups_.coordinates().tp,
+                  .sequence = options_.parallel->layout.sequence};
+    auto shared = make_model<float>(part, window, classes);
+    if (!shared.has_value()) {
+      return shared.error().with_context("--parallel " + to_string(*options_.parallel));
+    }
+    shared_ = std::move(shared).value();
+    return {};
+  }
+
   // After the last `context` tokens of the text. What is behind them in the window is not seen.
   Result<std::uint32_t> next(std::int64_t drawn) {
     const std::size_t length = std::min(text_.size(), window_.size());
     std::fill(window_.begin(), window_.end(), 0.0F);
     std::transform(text_.end() - static_cast<std::ptrdiff_t>(length), text_.end(), window_.begin(),
                    [](std::uint32_t token) { return static_cast<float>(token); });
-    GW_ASSIGN(const std::span<const float> outputs, stage_->run(window_));
+    GW_ASSIGN(const std::span<const float> logits,
+              stage_->run(window_, static_cast<std::int64_t>(length) - 1, saved_.context));
     const int last = communicator_.size() - 1;
     std::int64_t token = 0;
     if (communicator_.rank() == last) {
-      const std::size_t classes = saved_.vocabulary.size();
-      GW_ASSIGN(token, next_token(outputs.subspan((length - 1) * classes, classes),
-                                  options_.sampling, drawn));
+      GW_ASSIGN(token, next_token(logits, options_.sampling, drawn));
     }
     if (last == 0) return static_cast<std::uint32_t>(token);
     const TensorView told(reinterpret_cast<std::byte*>(&token), Shape::vector(1), DType::kI64);
@@ -157,8 +177,10 @@ class Generator {
 
   const GenerateOptions& options_;
   Communicator& communicator_;
+  MeshGroups groups_;
   SavedLanguageModel saved_;
-  std::unique_ptr<Model<float>> whole_;
+  std::optional<Model<float>> whole_;
+  std::optional<Model<float>> shared_;  // this rank's, where ranks share tensors
   std::unique_ptr<StagedForward> stage_;
   std::optional<TokenText> tokens_;
   std::vector<std::uint32_t> prompt_;
@@ -178,7 +200,10 @@ Status generate_rank(GenerateOptions options, Communicator& communicator) {
   GW_ASSIGN(const std::vector<std::string> paths,
             share_outcome(communicator, found, path, kSecondsToRead));
   options.checkpoint = paths.front();
-  return Generator(options, communicator).run();
+  MeshSizes sizes{.pp = communicator.size()};
+  if (options.parallel) sizes = {.pp = options.parallel->pp, .tp = options.parallel->tp};
+  GW_ASSIGN(MeshGroups groups, MeshGroups::create(communicator, sizes));
+  return Generator(options, communicator, std::move(groups)).run();
 }
 
 CommunicatorOptions group_options(const GenerateOptions& options, const Log& log) {
@@ -228,12 +253,13 @@ void add_generate_flags(Flags& flags, GenerateOptions& o) {
   flags.seed("seed", o.sampling.seed, "seed of the drawn tokens");
   flags.group("Ranks");
   flags.custom(
-      "parallel", "pp=N", "all ranks are stages",
+      "parallel", "pp=N,tp=N", "all ranks are stages",
       [&o](const std::string& text) {
         GW_ASSIGN(o.parallel, ParallelSpec::parse(text));
         return Status();
       },
-      "number of pipeline stages of the model, without a launcher threads");
+      "how ranks divide the model: pipeline stages, ranks that share tensors; without a launcher "
+      "they are threads");
   flags.integer("inproc", o.inproc, {1, kMostThreadRanks},
                 "number of ranks as threads of this process", "the launcher's ranks, else 1");
   flags.text("transport", o.transport, "transport between processes: ucx, tcp, shm, auto",
@@ -248,33 +274,39 @@ void add_generate_flags(Flags& flags, GenerateOptions& o) {
 }
 
 // How many threads are ranks; of a launcher's processes 1.
-Result<int> threads_of(const Flags& flags, const GenerateOptions& o, const LaunchInfo& launch) {
-  const auto refuse = [&o](const std::string& why) {
-    return Status(Code::kInvalidArgument,
-                  "generate: --parallel " + to_string(o.parallel) + ": " + why);
-  };
+Result<int> threads_of(const GenerateOptions& o, const LaunchInfo& launch) {
   const bool launched = launch.size > 1;
   if (launched && o.inproc > 0) {
     return Status(Code::kInvalidArgument,
                   format("generate: --inproc %lld needs a single process (got %d from %s)",
                          static_cast<long long>(o.inproc), launch.size, launch.source.c_str()));
   }
-  const ParallelSpec& spec = o.parallel;
-  if (spec.tp > 1 || spec.dp > 1 || spec.zero != ParallelSpec::kUnsaid) {
-    return refuse("stages alone are served (expected pp=N)");
+  const int said = o.inproc > 0 ? static_cast<int>(o.inproc) : launched ? launch.size : 0;
+  if (!o.parallel) return launched ? 1 : std::max(said, 1);
+  const auto refuse = [&o](const std::string& why) {
+    return Status(Code::kInvalidArgument,
+                  "generate: --parallel " + to_string(*o.parallel) + ": " + why);
+  };
+  const ParallelSpec& spec = *o.parallel;
+  if (spec.dp > 1 || spec.zero != ParallelSpec::kUnsaid) {
+    return refuse("a text has one replica (expected pp=N, tp=N or both)");
+  }
+  if (spec.layout.kind != TensorLayout::Kind::kMegatron) {
+    return refuse("a layout of images (expected tp=N/megatron)");
   }
   if (spec.order != PipelineOrder()) {
     return refuse("text is made in one order (expected pp=N without a schedule)");
   }
-  const int said = o.inproc > 0 ? static_cast<int>(o.inproc) : launched ? launch.size : 0;
-  if (!flags.given("parallel")) return launched ? 1 : std::max(said, 1);
-  if (said > 0 && said != spec.pp) {
-    return refuse(format("%d ranks (expected as many as stages)", said));
+  const std::int64_t ranks = std::int64_t{spec.pp} * spec.tp;
+  if (said > 0 && said != ranks) {
+    return refuse(format("%d ranks (expected %lld, stages times ranks that share tensors)", said,
+                         static_cast<long long>(ranks)));
   }
-  if (spec.pp > kMostThreadRanks) {
-    return refuse(format("at most %d ranks are threads of this process", kMostThreadRanks));
+  if (ranks > kMostThreadRanks) {
+    return refuse(format("%lld ranks (expected at most %d as threads of this process)",
+                         static_cast<long long>(ranks), kMostThreadRanks));
   }
-  return launched ? 1 : spec.pp;
+  return launched ? 1 : static_cast<int>(ranks);
 }
 
 }  // namespace
@@ -284,7 +316,7 @@ Result<int> generate_command(const std::vector<std::string>& args) {
   Flags flags("generate",
               "Generates text with a language model that train saved with --checkpoint. The text "
               "is written to standard output as it is drawn, and is the same for any number of "
-              "stages.");
+              "stages and of ranks that share tensors.");
   add_generate_flags(flags, options);
   flags.example(
       "gradwire train --model gpt --data grammar --steps 20 --checkpoint run && gradwire generate "
@@ -295,7 +327,7 @@ Result<int> generate_command(const std::vector<std::string>& args) {
     GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));
   }
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
-  GW_ASSIGN(const int threads, threads_of(flags, options, launch));
+  GW_ASSIGN(const int threads, threads_of(options, launch));
   GW_ASSIGN(const Log log, make_log(options.log_level, launch.rank));
   if (launch.size > 1) return generate_in_process(options, launch, log);
   const Status status = generate_in_threads(options, threads, log);

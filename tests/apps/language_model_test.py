@@ -117,7 +117,8 @@ class LanguageModel(unittest.TestCase):
     def test_perplexity_is_that_of_another_evaluation(self):
         characters = sorted(set(self.train + self.valid))
         tokens = [characters.index(c) for c in self.valid]
-        for more in ((), ("--tied",), ("--parallel", "dp=2"), ("--parallel", "pp=2", "--accumulate", "2")):
+        for more in ((), ("--tied",), ("--parallel", "dp=2"), ("--parallel", "pp=2", "--accumulate", "2"), ("--parallel", "dp=2,tp=2"),
+                     ("--parallel", "tp=4/megatron[sequence=on]", "--tied"), ("--parallel", "pp=2,tp=2", "--accumulate", "2", "--tied")):
             with self.subTest(" ".join(more)):
                 totals, parameters = self.trained(*more)
                 self.assertEqual("head.weight" in parameters, "--tied" not in more)
@@ -143,6 +144,7 @@ class Generate(unittest.TestCase):
         cls.text = text_of(300, 1)
         (cls.folder / "train.txt").write_text(cls.text)
         for name, more in (("letters", ()), ("words", ("--tokens", "words")), ("stages", ("--parallel", "dp=2,pp=2", "--accumulate", "2")),
+                           ("tensors", ("--parallel", "dp=2,tp=2", "--tied")),
                            ("shards", ("--parallel", "dp=2,zero=2", "--precision", "bf16"))):
             run("train", "--model", "gpt", "--data", "text", "--text-file", "train.txt", "--context", CONTEXT, "--width", WIDTH,
                 "--layers", LAYERS, "--heads", HEADS, "--batch", 16, "--steps", 30, "--optimizer", "adamw", "--lr", "0.01",
@@ -156,17 +158,36 @@ class Generate(unittest.TestCase):
         done = run(*launcher, *((GRADWIRE,) if launcher else ()), "generate", *words, folder=self.folder)
         return "\n".join(line.split(" | ", 1)[-1] for line in done.stdout.decode().split("\n")) if launcher else done.stdout.decode()
 
-    def test_the_same_text_for_any_number_of_stages(self):
-        for name in ("letters", "words", "stages", "shards"):
+    def test_the_same_text_on_any_ranks(self):
+        for name in ("letters", "words", "stages", "tensors", "shards"):
             words = (name, "--prompt", "the king", "--tokens", 60, "--temperature", 0.7, "--top-k", 5, "--seed", 11)
             text = self.generated(*words)
             self.assertTrue(text.startswith("the king"), text)
             self.assertNotEqual(text, self.generated(*words[:-1], 12))
-            for stages in (2, 4):
-                with self.subTest(f"{name}, {stages}"):
-                    self.assertEqual(self.generated(*words, "--parallel", f"pp={stages}"), text)
+            for parallel in ("pp=2", "pp=4", "tp=2", "tp=4/megatron[sequence=on]", "pp=2,tp=2"):
+                with self.subTest(f"{name}, {parallel}"):
+                    self.assertEqual(self.generated(*words, "--parallel", parallel), text)
             with self.subTest(f"{name}, processes"):
                 self.assertEqual(self.generated(*words, launcher=("run", "-n", 2, "--")), text)
+                self.assertEqual(self.generated(*words, "--parallel", "tp=2", launcher=("run", "-n", 2, "--")), text)
+
+    def test_drawn_from_all_tokens_and_the_most_likely_alike(self):
+        """Where ranks divide the vocabulary, unevenly, the first of equals and the end of the distribution too."""
+        for more in (("--temperature", 0), ("--temperature", 1.3, "--seed", 4)):
+            words = ("letters", "--prompt", "a queen", "--tokens", 2 * CONTEXT, *more)
+            text = self.generated(*words)
+            for parallel in ("tp=2", "tp=4", "pp=3,tp=2"):
+                with self.subTest(f"{more}, {parallel}"):
+                    self.assertEqual(self.generated(*words, "--parallel", parallel), text)
+
+    def test_what_does_not_divide_is_refused(self):
+        for parallel, said in (("tp=3", "4 heads among 3 ranks"), ("dp=2,tp=2", "one replica"), ("tp=2/hybrid", "megatron"),
+                               ("tp=2,pp=2/gpipe", "without a schedule"), ("tp=16,pp=8", "128 ranks.*at most")):
+            with self.subTest(parallel):
+                done = run("generate", "letters", "--parallel", parallel, folder=self.folder, code=1)
+                self.assertRegex(done.stderr.decode(), "--parallel " + parallel.split(",")[0].split("/")[0] + ".*" + said)
+        done = run("run", "-n", 2, "--", GRADWIRE, "generate", "letters", "--parallel", "tp=2,pp=2", folder=self.folder, code=1)
+        self.assertRegex(done.stderr.decode(), "2 ranks.*expected 4")
 
     def test_greedy_text_is_what_numpy_finds_the_most_likely(self):
         """Beyond the context, too: a window slides over the text."""
