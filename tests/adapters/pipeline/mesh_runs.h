@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +25,10 @@ struct MeshTraining {
   std::vector<Model<float>> shared = {};  // by rank of tp, their parts of training.model; none: one
   PipelineSpec spec = {.kind = PipelineKind::kOneFOneB};
   const DataSet* data = &digits();
+  // Changes what a rank starts with: the first values of its parameters, as `table` has them.
+  std::function<void(const MeshCoordinates& at, const ParameterTable& table,
+                     std::span<float> values)>
+      start = {};
 };
 
 // What a run left.
@@ -55,6 +61,13 @@ inline Status run_mesh_rank(const MeshTraining& mesh, const Plan& plan, Communic
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
   GW_ASSIGN(Trainer trainer, Trainer::create(held->model(), *mesh.data, options,
                                              demands_of(training, choice), held->source()));
+  if (mesh.start) {
+    const ParameterTable& table = held->model().parameters();
+    std::vector<float> values(static_cast<std::size_t>(parameter_elems(table)));
+    init_parameters<float>(table, training.seed, values);
+    mesh.start(at, table, values);
+    GW_TRY(trainer.start_from(std::move(values)));
+  }
   GW_ASSIGN(const auto strategy, make_strategy(training, std::move(groups), trainer));
   Heard heard;
   GW_TRY(train_by_plan(training, plan, world, trainer, *strategy, heard));

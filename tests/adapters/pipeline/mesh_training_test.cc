@@ -108,6 +108,75 @@ TEST(TensorRanksTrainAsOne, Mlp) {
   }
 }
 
+// Whatever the schedule, gradients are added in the same order: the bits of 1F1B. In zb-h1 a
+// derivative is awaited before the other half begins.
+TEST(TensorRanksTrainAsOne, BySchedules) {
+  ModelOptions options{"gpt"};
+  options.width = 24;
+  options.layers = 4;
+  options.heads = 4;
+  options.tied = true;
+  const Model<float> whole = model_for(options, grammar_text());
+  for (const bool sequence : {false, true}) {
+    MeshTraining mesh{.training = {.model = &whole, .ranks = 1, .accumulate = 4, .steps = 4},
+                      .shared = shared_models(options, grammar_text(), 2, sequence),
+                      .data = &grammar_text()};
+    const MeshEnded alone = run_mesh({.training = mesh.training, .data = &grammar_text()});
+    mesh.stages = 2;
+    const MeshEnded first = run_mesh(mesh);
+    expect_close(first, alone, 1e-4, "1f1b");
+    for (const PipelineSpec& spec :
+         {PipelineSpec{.kind = PipelineKind::kZeroBubbleH1},
+          PipelineSpec{.kind = PipelineKind::kInterleaved, .chunks = 2}}) {
+      mesh.spec = spec;
+      expect_equal(run_mesh(mesh), first, spec.text());
+    }
+  }
+}
+
+// One step of a net of which peer 1 has a unit whose output is about 1,000: the derivative by its
+// weights is as large, and beyond fp16 where it is scaled by 1,024. Peer 0's are not.
+MeshEnded step_with_a_large_unit(double loss_scale) {
+  const ModelOptions options{"mlp", {12}};
+  const Model<float> whole = model_for(options, digits_data());
+  MeshTraining mesh{.training = {.model = &whole,
+                                 .ranks = 1,
+                                 .steps = 1,
+                                 .precision = Precision::kF16,
+                                 .loss_scale = {.initial = loss_scale, .dynamic = true}},
+                    .shared = shared_models(options, digits_data(), 2, false),
+                    .data = &digits_data()};
+  mesh.start = [](const MeshCoordinates& at, const ParameterTable& table, std::span<float> values) {
+    const ParameterInfo& weight = table.front();
+    if (at.tp != 1 || weight.name != "fc1.weight") return;
+    std::ranges::fill(values.subspan(static_cast<std::size_t>(weight.offset), 64), 50.0F);
+  };
+  return run_mesh(mesh);
+}
+
+TEST(TensorRanksTrainAsOne, AnOverflowOfOnePeerSkipsTheStepOnAll) {
+  const MeshEnded skipped = step_with_a_large_unit(1024);
+  const MeshEnded made = step_with_a_large_unit(1);
+  ASSERT_TRUE(all_ok(skipped));
+  ASSERT_TRUE(all_ok(made));
+  EXPECT_EQ(skipped.losses, made.losses);
+  // Rows of the first layer are divided: peer 0, whose gradients are finite, has the first half.
+  const auto half_of = [](const MeshEnded& ended) {
+    std::vector<float> values = ended.tensors.at("fc1.weight");
+    values.resize(values.size() / 2);
+    return values;
+  };
+  const Model<float> whole = model_for({"mlp", {12}}, digits_data());
+  std::vector<float> first(static_cast<std::size_t>(parameter_elems(whole.parameters())));
+  init_parameters<float>(whole.parameters(), Training().seed, first);
+  first.resize(half_of(made).size());
+  EXPECT_EQ(half_of(skipped), first);
+  EXPECT_NE(half_of(made), first);
+  for (const auto& [name, values] : made.tensors) {
+    EXPECT_NE(skipped.tensors.at(name), values) << name;
+  }
+}
+
 // M18: a part of the matrix: axes in pairs, and all three.
 TEST(MeshesTrainAsOneRank, M18_APart) {
   MeshReferences references;
