@@ -64,6 +64,17 @@ LayerCost Chain<T>::cost() const {
 }
 
 template <typename T>
+std::vector<LayerPart<T>> Chain<T>::parts() const {
+  std::vector<LayerPart<T>> parts;
+  SampleShape input = in_;
+  for (const Link& link : links_) {
+    parts.push_back({link.name, link.layer.get(), input});
+    input = link.layer->output();
+  }
+  return parts;
+}
+
+template <typename T>
 Result<Placement> Chain<T>::placement(const Placement& x,
                                       std::span<const ParameterInfo> parameters) const {
   Placement now = x;

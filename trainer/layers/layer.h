@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "trainer/layer_peers.h"
@@ -71,6 +72,17 @@ struct LayerCost {
   }
 };
 
+template <typename T>
+class Layer;
+
+// A layer inside another one.
+template <typename T>
+struct LayerPart {
+  std::string name;                 // as the parameters of the outer layer are called; may be empty
+  const Layer<T>* layer = nullptr;  // the outer layer's
+  SampleShape input = {};           // what it reads
+};
+
 // T is float for training and double for gradient checks. The same call on the same values gives
 // the same bits.
 template <typename T>
@@ -94,6 +106,8 @@ class Layer {
   // two may come in any order, and either without the other.
   virtual std::int64_t stash_elems(std::int64_t /*rows*/) const { return 0; }
   virtual LayerCost cost() const { return {}; }
+  // The layers that it is made of, in the order of forward; none: it is one layer.
+  virtual std::vector<LayerPart<T>> parts() const { return {}; }
   // How y lies on the ranks that share tensors, where x lies so; `parameters`: the layer's, as the
   // model has them. kInvalidArgument says what of it does not fit. By default y lies like x, which
   // is all here, or divided by positions.

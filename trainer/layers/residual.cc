@@ -81,6 +81,13 @@ LayerCost Residual<T>::cost() const {
 
 // What flows around the branch is added to what it makes: both lie alike.
 template <typename T>
+std::vector<LayerPart<T>> Residual<T>::parts() const {
+  std::vector<LayerPart<T>> parts{{"", branch_.get(), in_}};
+  if (shortcut_) parts.push_back({"shortcut", shortcut_.get(), in_});
+  return parts;
+}
+
+template <typename T>
 Result<Placement> Residual<T>::placement(const Placement& x,
                                          std::span<const ParameterInfo> parameters) const {
   const std::size_t count = branch_->parameters().size();

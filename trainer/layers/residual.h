@@ -25,6 +25,7 @@ class Residual final : public Layer<T> {
   std::int64_t saved_elems(std::int64_t rows) const override;
   std::int64_t stash_elems(std::int64_t rows) const override;
   LayerCost cost() const override;
+  std::vector<LayerPart<T>> parts() const override;
   Result<Placement> placement(const Placement& x,
                               std::span<const ParameterInfo> parameters) const override;
   void forward(const LayerPass<T>& pass) const override;
