@@ -41,26 +41,6 @@ TEST(Models, ParameterCounts) {
   EXPECT_EQ(params_of(model_of({"logistic"}, {1, 28, 28}, 10)), 7850);
 }
 
-// Convolutions are most of AlexNet's work and next to none of its parameters.
-TEST(Models, M8_AlexnetSplitsWorkFromParameters) {
-  const Model<float> model = model_of({"alexnet"}, {3, 224, 224}, 1000);
-  std::int64_t conv_macs = 0;
-  std::int64_t conv_params = 0;
-  std::int64_t macs = 0;
-  std::int64_t params = 0;
-  for (const LayerAccount& account : model_costs(model, 1)) {
-    const bool conv = account.name.starts_with("conv");
-    macs += account.macs.forward_macs;
-    params += account.parameters;
-    conv_macs += conv ? account.macs.forward_macs : 0;
-    conv_params += conv ? account.parameters : 0;
-  }
-  EXPECT_EQ(conv_macs, 665784864);
-  EXPECT_EQ(macs - conv_macs, 58621952);
-  EXPECT_NEAR(100.0 * static_cast<double>(conv_macs) / static_cast<double>(macs), 91.9, 0.05);
-  EXPECT_NEAR(100.0 * static_cast<double>(conv_params) / static_cast<double>(params), 3.8, 0.05);
-}
-
 TEST(Models, CostsOfEveryLayer) {
   const Model<float> model = model_of({"mlp", {5}}, {1, 2, 3}, 4);
   const auto costs = model_costs(model, 8);

@@ -101,6 +101,20 @@ TEST(TrainingMemory, Z8_TensorRanksAndRecomputingHoldLess) {
   EXPECT_DOUBLE_EQ(activation_bytes(shape, Recompute::kFull, 1), 2 * sbh * 2 + sbh * (34 + scores));
 }
 
+// What stands between the shared layers is divided too: all of a layer, by t.
+TEST(TrainingMemory, SequenceParallelismDividesTheRest) {
+  const TransformerShape shape{.layers = 2, .width = 8, .heads = 4, .sequence = 16, .batch = 3};
+  const double sbh = 16 * 3 * 8;
+  for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    const double alone = activation_bytes(shape, recompute, 1);
+    EXPECT_DOUBLE_EQ(activation_bytes(shape, recompute, 1, true), alone);
+    EXPECT_DOUBLE_EQ(activation_bytes(shape, recompute, 4, true), alone / 4);
+  }
+  EXPECT_DOUBLE_EQ(activation_bytes(shape, Recompute::kNone, 4) -
+                       activation_bytes(shape, Recompute::kNone, 4, true),
+                   2 * sbh * 10 * 3 / 4);
+}
+
 // GPT-2 small: 124,439,808 parameters with a context of 1,024 and 50,257 tokens.
 TEST(TrainingMemory, ParametersOfATransformer) {
   const TransformerShape shape{

@@ -113,6 +113,14 @@ double largest_neighbours(const TransformerShape& shape) {
   return attention_params(h) + largest_layer(shape);
 }
 
+TensorTraffic tensor_traffic(const TransformerShape& shape, std::int64_t tensor_ranks) {
+  const auto t = static_cast<double>(tensor_ranks);
+  const double sum = 2 * (t - 1) / t * static_cast<double>(shape.batch) *
+                     static_cast<double>(shape.sequence) * static_cast<double>(shape.width);
+  return {.blocks = TensorTraffic::kSumsOfBlock * static_cast<double>(shape.layers) * sum,
+          .ends = TensorTraffic::kSumsOfEnds * sum};
+}
+
 Result<Recompute> recompute_of(std::string_view name) {
   if (name == "none") return Recompute::kNone;
   if (name == "selective") return Recompute::kSelective;
@@ -122,18 +130,20 @@ Result<Recompute> recompute_of(std::string_view name) {
 }
 
 double activation_bytes(const TransformerShape& shape, Recompute recompute,
-                        std::int64_t tensor_ranks) {
+                        std::int64_t tensor_ranks, bool sequence) {
   const auto layers = static_cast<double>(shape.layers);
   const auto t = static_cast<double>(tensor_ranks);
   const double sbh = static_cast<double>(shape.sequence) * static_cast<double>(shape.batch) *
                      static_cast<double>(shape.width);
   const double scores = 5.0 * static_cast<double>(shape.heads) *
                         static_cast<double>(shape.sequence) / static_cast<double>(shape.width) / t;
-  const double others = 10 + 24 / t;
+  const double between = sequence ? 1 / t : 1;  // of the stream that is here
+  const double others = 10 * between + 24 / t;
   switch (recompute) {
     case Recompute::kNone: return layers * sbh * (others + scores);
     case Recompute::kSelective: return layers * sbh * others + (layers > 0 ? sbh * scores : 0);
-    case Recompute::kFull: return layers * sbh * 2 + (layers > 0 ? sbh * (others + scores) : 0);
+    case Recompute::kFull:
+      return layers * sbh * 2 * between + (layers > 0 ? sbh * (others + scores) : 0);
   }
   return 0;
 }

@@ -97,6 +97,21 @@ double largest_layer(const TransformerShape& shape);
 // Likewise, of two neighbours.
 double largest_neighbours(const TransformerShape& shape);
 
+// What one of `tensor_ranks` ranks that share a transformer's layers sends of activations and their
+// derivatives in a micro-batch, forward and back: elements.
+struct TensorTraffic {
+  // Of a block: a sum behind attention and one behind the mlp, and likewise of derivatives in front
+  // of them. By positions (sequence parallelism) each is a reduce-scatter and an all-gather.
+  static constexpr int kSumsOfBlock = 4;
+  static constexpr int kSumsOfEnds =
+      2;  // of the embedding, and of the derivative in front of the head
+
+  double blocks = 0;  // 4 L 2 (t - 1) / t b s h
+  double ends = 0;    // 2 2 (t - 1) / t b s h
+};
+// Source: Shoeybi et al., "Megatron-LM", arXiv 1909.08053, 2019, section 3, figure 4.
+TensorTraffic tensor_traffic(const TransformerShape& shape, std::int64_t tensor_ranks);
+
 enum class Recompute : std::uint8_t {
   kNone,       // L s b h (34 + 5 a s / h); on t ranks L s b h (10 + 24 / t + 5 a s / (h t))
   kSelective,  // the attention's scores are computed again: without 5 a s / h
@@ -104,10 +119,12 @@ enum class Recompute : std::uint8_t {
 };
 Result<Recompute> recompute_of(std::string_view name);  // none, selective, full
 
-// Bytes on one of `tensor_ranks` ranks that share the layers.
+// Bytes on one of `tensor_ranks` ranks that share the layers. `sequence`: what stands between the
+// shared layers is divided by positions, so that all of it is divided by t: L s b h (34 / t + 5 a s
+// / (h t)), and of kFull the inputs, 2 L s b h / t.
 // Source: Korthikanti, Casper, Lym, McAfee, Andersch, Shoeybi, Catanzaro, MLSys 2023
 // (arXiv 2205.05198), equations 1 and 2 and table 2.
 double activation_bytes(const TransformerShape& shape, Recompute recompute,
-                        std::int64_t tensor_ranks);
+                        std::int64_t tensor_ranks, bool sequence = false);
 
 }  // namespace gradwire

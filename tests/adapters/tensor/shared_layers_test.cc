@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/adapters/tensor/tensor_ranks.h"
+#include "trainer/accounts/layer_traffic.h"
 #include "trainer/layers/causal_attention.h"
 #include "trainer/layers/chain.h"
 #include "trainer/layers/linear.h"
@@ -114,42 +115,65 @@ TEST(SharedLayers, M4_ReduceOutput) {
   }
 }
 
-// The table: what one rank sends, times p / (p - 1), an all-reduce counting twice its elements.
-// Data parallel 0, 0, 2 Cout Cin; partition output of a divided input B Cin, B Cin, 0; reduce
-// output 2 B Cout, 0, 0.
-TEST(SharedLayers, M5_TableOfCommunication) {
-  const auto elems = [](std::uint64_t bytes, int p) {
-    return static_cast<std::int64_t>(bytes / 4) * p / (p - 1);
+// What one rank sends times p / (p - 1), in elements.
+std::int64_t elems_of(std::uint64_t bytes, int p) {
+  return static_cast<std::int64_t>(bytes / sizeof(float)) * p / (p - 1);
+}
+
+// A layer's three phases as they were counted. `average`: gradients are summed over the ranks.
+PhaseElems counted_phases(TensorRank& at, const Layer<float>& layer, std::int64_t rows,
+                          std::int64_t inputs, bool average) {
+  const int p = at.ranks();
+  LayerRun<float> run(layer, rows, draws<float>(rows * inputs, 4),
+                      draws<float>(parameter_elems(layer.parameters()), 5));
+  run.peers = &at.peers;
+  const auto dy = draws<float>(rows * layer.output().elems(), 6);
+  PhaseElems phases;
+  phases.forward = elems_of(at.bytes_of([&] { run.forward(); }), p);
+  phases.backward = elems_of(at.bytes_of([&] { run.backward(dy); }), p);
+  const auto exchange = [&] {
+    if (!average) return;
+    at.peers.start_sum(std::span(run.grads));
+    at.peers.await();
   };
+  phases.gradients = elems_of(at.bytes_of(exchange), p);
+  return phases;
+}
+
+// The table, cell by cell: data parallel 0, 0, 2 Cout Cin; partition output of a divided input
+// B Cin, B Cin, 0, of a whole one 0, 2 B Cin, 0; reduce output 2 B Cout, 0, 0.
+TEST(SharedLayers, M5_TableOfCommunication) {
   for (const auto& [b, in, out] : kSizes) {
+    const LayerSize size{in * out, in, out};
+    const auto cells = [&, b = b](LayerDivision division) {
+      return layer_traffic(division, size, b);
+    };
+    EXPECT_EQ(cells(LayerDivision::kDataParallel), (PhaseElems{0, 0, 2 * out * in}));
+    EXPECT_EQ(cells(LayerDivision::kPartitionOutput), (PhaseElems{b * in, b * in, 0}));
+    EXPECT_EQ(cells(LayerDivision::kColumnParallel), (PhaseElems{0, 2 * b * in, 0}));
+    EXPECT_EQ(cells(LayerDivision::kReduceOutput), (PhaseElems{2 * b * out, 0, 0}));
     for (const int p : {2, 4}) {
-      on_tensor_ranks(p, [&](TensorRank& at) {
-        std::vector<float> weights(static_cast<std::size_t>(in * out), 1.0F);
-        EXPECT_EQ(elems(at.bytes_of([&] {
-                    at.peers.start_sum(std::span(weights));
-                    at.peers.await();
-                  }),
-                        p),
-                  2 * out * in);
-        const TensorShare share{.ranks = p, .rank = at.rank(), .sequence = true};
-        // The rows are positions of one sample, divided among the ranks.
+      on_tensor_ranks(p, [&, b = b, in = in, out = out](TensorRank& at) {
         const Range columns = even_part(out, p, at.rank());
-        const SequenceInput<float> column(
+        const Range rows = even_part(in, p, at.rank());
+        const Linear<float> replica(in, out, {.bias = false});
+        EXPECT_EQ(counted_phases(at, replica, b / p, in, true),
+                  cells(LayerDivision::kDataParallel));
+        // The rows are positions of one sample, divided among the ranks.
+        const TensorShare share{.ranks = p, .rank = at.rank(), .sequence = true};
+        const SequenceInput<float> divided(
             std::make_unique<ColumnLinear<float>>(in, ColumnShare{out, columns},
                                                   LinearOptions{false, b}),
             {b, 1, in}, share);
-        LayerRun<float> one(column, 1, draws<float>(b / p * in, 4),
-                            draws<float>(parameter_elems(column.parameters()), 5));
-        one.peers = &at.peers;
-        EXPECT_EQ(elems(at.bytes_of([&] { one.forward(); }), p), b * in);
-        EXPECT_EQ(elems(at.bytes_of([&] { one.backward(draws<float>(b * columns.size(), 6)); }), p),
-                  b * in);
-        const RowLinear<float> row({in, even_part(in, p, at.rank())}, out, {false, b});
-        LayerRun<float> two(row, 1, draws<float>(b * in / p, 7),
-                            draws<float>(parameter_elems(row.parameters()), 8));
-        two.peers = &at.peers;
-        EXPECT_EQ(elems(at.bytes_of([&] { two.forward(); }), p), 2 * b * out);
-        EXPECT_EQ(at.bytes_of([&] { two.backward(draws<float>(b * out, 9)); }), 0U);
+        EXPECT_EQ(counted_phases(at, divided, 1, b / p * in, false),
+                  cells(LayerDivision::kPartitionOutput));
+        const InputSum<float> column(std::make_unique<ColumnLinear<float>>(
+            in, ColumnShare{out, columns}, LinearOptions{false, b}));
+        EXPECT_EQ(counted_phases(at, column, 1, b * in, false),
+                  cells(LayerDivision::kColumnParallel));
+        const RowLinear<float> row({in, rows}, out, {false, b});
+        EXPECT_EQ(counted_phases(at, row, 1, b * rows.size(), false),
+                  cells(LayerDivision::kReduceOutput));
       });
     }
   }

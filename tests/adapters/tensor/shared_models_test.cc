@@ -11,6 +11,7 @@
 
 #include "tests/adapters/tensor/tensor_ranks.h"
 #include "tests/support/fails.h"
+#include "trainer/accounts/training_memory.h"
 #include "trainer/layers/parallel/output_loss.h"
 #include "trainer/models.h"
 
@@ -158,6 +159,13 @@ TEST(SharedModels, M13_M14_BytesOfALayer) {
     for (const auto& [layers, rows] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{2, 4}}) {
       const Problem problem = gpt_problem(layers, rows);
       const std::uint64_t one = sum_bytes(problem, t);
+      const TensorTraffic traffic = tensor_traffic({.layers = layers,
+                                                    .width = *problem.options.width,
+                                                    .sequence = problem.input.channels,
+                                                    .batch = rows},
+                                                   t);
+      EXPECT_EQ(4 * traffic.blocks, static_cast<double>(4 * layers * one));
+      EXPECT_EQ(4 * traffic.ends, static_cast<double>(2 * one));
       on_tensor_ranks(t, [&, layers = layers](TensorRank& at) {
         const auto count = static_cast<std::uint64_t>(2 * layers + 1);
         for (const bool sequence : {false, true}) {
@@ -167,6 +175,8 @@ TEST(SharedModels, M13_M14_BytesOfALayer) {
           // the embedding is gathered as dy of the head is scattered.
           EXPECT_EQ(pass.forward_bytes, count * one) << sequence;
           EXPECT_EQ(pass.backward_bytes, count * one) << sequence;
+          EXPECT_EQ(static_cast<double>(pass.forward_bytes + pass.backward_bytes),
+                    4 * (traffic.blocks + traffic.ends));
           EXPECT_EQ(pass.forward_exchanges, static_cast<std::int64_t>(count) * (sequence ? 2 : 1));
         }
       });
