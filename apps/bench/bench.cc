@@ -23,6 +23,8 @@ constexpr std::array kBenchmarks{
     Command{.name = "codecs",
             .help = "encoding and decoding rates of compressors",
             .run = bench_codecs},
+    Command{
+        .name = "gemm", .help = "rates of matrix products that ranks divide", .run = bench_gemm},
 };
 
 }  // namespace
@@ -31,7 +33,9 @@ const CommandGroup& bench_group() {
   static const CommandGroup group{
       .name = "bench",
       .word = "BENCHMARK",
-      .purpose = "Measures a collective operation over a range of sizes, or compressors.",
+      .purpose =
+          "Measures a collective operation over a range of sizes, compressors, or matrix "
+          "products.",
       .commands = kBenchmarks,
       .example = "gradwire bench all_reduce --inproc 2 --min 1K --max 64K --seconds 0.01"};
   return group;

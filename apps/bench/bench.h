@@ -19,4 +19,7 @@ Result<int> bench_collectives(const std::vector<std::string>& words);
 // `bench codecs`: what encoding and decoding cost on one core.
 Result<int> bench_codecs(const std::vector<std::string>& args);
 
+// `bench gemm`: what dividing a linear layer's product among ranks costs one of them.
+Result<int> bench_gemm(const std::vector<std::string>& args);
+
 }  // namespace gradwire

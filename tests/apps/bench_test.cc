@@ -116,6 +116,34 @@ TEST_F(Bench, CodecRowsHoldTheStableKeys) {
   EXPECT_TRUE(lines[1]["encode_ef_gbps"].is_null());  // a vote refuses error feedback
 }
 
+// Two products for each number of ranks, with their sizes; the figures follow from one another. No
+// rate is expected: that is the machine's.
+TEST_F(Bench, M15_RowsOfDividedProducts) {
+  const auto lines =
+      rows({"gemm", "--rows", "24", "--width", "16", "--tp", "1,2,8", "--seconds", "0.001"});
+  ASSERT_EQ(lines.size(), 6U);
+  const std::int64_t ranks[] = {1, 2, 8};
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const Json& row = lines[i];
+    const std::int64_t t = ranks[i / 2];
+    const bool column = i % 2 == 0;
+    EXPECT_EQ(row["product"], column ? "column" : "row");
+    EXPECT_EQ(row["ranks"], t);
+    EXPECT_EQ(row["rows"], 24);
+    EXPECT_EQ(row["in"], column ? 16 : 64 / t);
+    EXPECT_EQ(row["out"], column ? 64 / t : 16);
+    EXPECT_GE(row["operations"].get<std::int64_t>(), 3);
+    const double p50 = row["time_us_p50"];
+    EXPECT_LE(row["time_us_min"].get<double>(), p50);
+    const double gflops = row["gflops"];
+    EXPECT_NEAR(gflops, 2.0 * 24 * 16 * 64 / static_cast<double>(t) / p50 / 1e3, 1e-9 * gflops);
+    const double whole = row["whole_gflops"];
+    EXPECT_GT(whole, 0);
+    EXPECT_DOUBLE_EQ(row["share_of_whole"], gflops / whole);
+    EXPECT_TRUE(t > 1 || whole == gflops);
+  }
+}
+
 TEST_F(Bench, BadRequestsSayWhatIsWrong) {
   const auto error = [](const std::vector<std::string>& words) {
     const auto outcome = bench_command(words);
@@ -130,6 +158,10 @@ TEST_F(Bench, BadRequestsSayWhatIsWrong) {
               fails(kInvalid, "bench gather", "--in-place", "--out-of-place"));
   EXPECT_THAT(error({"reduce", "--op", "median"}),
               fails(kInvalid, "bench reduce", "--op", "median"));
+  EXPECT_THAT(error({"gemm", "--width", "15", "--tp", "8"}),
+              fails(kInvalid, "bench gemm", "inner width of 60", "8 ranks", "multiple"));
+  EXPECT_THAT(error({"gemm", "--rows", "16777216", "--width", "1024"}),
+              fails(kInvalid, "bench gemm", "matrix", "1073741824"));
   EXPECT_THAT(error({"codecs", "--compressors", "none;"}),
               fails(kInvalid, "bench codecs", "--compressors"));
 }
