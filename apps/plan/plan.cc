@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/bench/row_file.h"
+#include "apps/plan/plan_explained.h"
+#include "apps/plan/plan_explained_text.h"
 #include "apps/plan/plan_rows.h"
 #include "apps/sim/sim_text.h"
 #include "apps/whole_file.h"
@@ -173,10 +175,15 @@ Result<int> plan_command(const std::vector<std::string>& args) {
   GW_ASSIGN(const PlanRanks by_stage, plan_ranks(q));
   GW_ASSIGN(const std::vector<PlanMemory> memory, plan_memory(q, by_stage));
   GW_ASSIGN(const std::vector<PlanStep> steps, plan_steps(q, by_stage));
+  PlanExplained explained;
+  if (q.explain) {
+    GW_ASSIGN(explained, explain_plan(q));
+  }
   const std::vector<PlanRank>& ranks = by_stage[static_cast<std::size_t>(q.zero)];
   const std::string rows =
       (q.memory ? memory_lines(memory) + rank_lines(q, ranks) : std::string()) +
-      (q.cost ? cost_lines(steps) : std::string());
+      (q.cost ? cost_lines(steps) : std::string()) +
+      (q.explain ? explained_lines(explained) : std::string());
   if (q.json == kStandardOutput) {
     std::printf("%s", rows.c_str());
   } else {
@@ -184,7 +191,8 @@ Result<int> plan_command(const std::vector<std::string>& args) {
     if (q.memory) print_memory(q, memory);
     if (q.memory) print_ranks(q, ranks);
     if (q.cost) print_cost(q, steps);
-    std::printf("* the stage of --zero\n");
+    if (q.memory || q.cost) std::printf("* the stage of --zero\n");
+    if (q.explain) print_explained(q, explained);
     if (!q.json.empty()) GW_TRY(write_whole_file(q.json, rows));
   }
   GW_TRY(fits(q, memory));

@@ -1,7 +1,11 @@
 #include "apps/plan/plan_question.h"
 
+#include <algorithm>
+
 #include "adapters/trainer/compressor_check.h"
+#include "apps/plan/plan_model.h"
 #include "base/text.h"
+#include "trainer/models.h"
 
 namespace gradwire {
 namespace {
@@ -9,10 +13,38 @@ namespace {
 constexpr Limits kFromOne{1, 1 << 24};
 constexpr Limits kFromZero{0, 1 << 24};
 
+// "3x224x224".
+Result<SampleShape> parse_image(const std::string& text) {
+  constexpr std::int64_t kMost = 1 << 16;
+  std::vector<std::int64_t> sizes;
+  std::size_t begin = 0;
+  while (begin <= text.size()) {
+    const std::size_t end = std::min(text.find('x', begin), text.size());
+    sizes.push_back(to_int(text.substr(begin, end - begin)).value_or(0));
+    begin = end + 1;
+  }
+  const auto possible = [](std::int64_t size) { return size >= 1 && size <= kMost; };
+  if (sizes.size() == 3 && std::ranges::all_of(sizes, possible)) {
+    return SampleShape{sizes[0], sizes[1], sizes[2]};
+  }
+  return bad_value(text, "three sizes from 1 to 65536, such as 3x224x224");
+}
+
 void add_model_flags(Flags& flags, PlanQuestion& q) {
   flags.group("Model");
   flags.number("params", q.params, {0, 1e15}, "number of parameters of the model",
                "from the transformer's shape");
+  flags.choice("model", q.model, model_names(),
+               "model of gradwire train: gpt, of the transformer's shape, or one of --image");
+  flags.custom(
+      "image", "CxHxW", "none",
+      [&q](const std::string& text) {
+        GW_ASSIGN(q.image, parse_image(text));
+        return Status();
+      },
+      "a sample of --model: channels, height and width, in elements");
+  flags.integer("classes", q.classes, kFromOne, "classes of --model");
+  flags.integers("hidden", q.hidden, {1, 65536}, "mlp: widths of the hidden layers, in units");
   flags.integer("layers", q.transformer.layers, kFromZero, "transformer: number of layers");
   flags.integer("width", q.transformer.width, kFromZero, "transformer: width of the hidden state");
   flags.integer("heads", q.transformer.heads, kFromZero, "transformer: attention heads");
@@ -60,6 +92,11 @@ void add_cost_flags(Flags& flags, PlanQuestion& q) {
   flags.group("Output");
   flags.toggle("memory", q.memory, "table of memory only, without --cost");
   flags.toggle("cost", q.cost, "table of communication only, without --memory");
+  flags.toggle(
+      "explain", q.explain,
+      "what each way of dividing a layer among the ranks sends, how work and parameters "
+      "are split, what tensor parallelism sends and holds; instead of --memory and --cost, "
+      "or beside those that are given");
   flags.json_output(q.json);
 }
 
@@ -89,16 +126,24 @@ Status settle_plan_parallel(const Flags& flags, PlanQuestion& q) {
   return take("zero", q.parallel.zero, "zero", q.zero);
 }
 
-Status check(const Flags& flags, const PlanQuestion& q) {
-  if (q.parallel.pp > 1 && reduces_each(q)) {
-    return {Code::kInvalidArgument, "plan: --accumulate-policy reduce-each with --parallel " +
-                                        to_string(q.parallel) + " (expected sum-then-reduce)"};
+// A model for images is known by its sizes alone.
+Status check_image_model(const Flags& flags, const PlanQuestion& q) {
+  const auto refuse = [&q](const std::string& why) {
+    return Status(Code::kInvalidArgument, "plan: --model " + q.model + ": " + why);
+  };
+  if (!flags.given("image")) return refuse("no sample (expected --image, like 3x224x224)");
+  for (const char* other : {"params", "layers", "width", "heads", "sequence", "vocabulary"}) {
+    if (!flags.given(other)) continue;
+    return refuse(std::string("--") + other + " is of another model (expected --image, --classes)");
   }
-  if (q.no_main_grads && reduces_each(q)) {
-    return {Code::kInvalidArgument,
-            "plan: --no-main-grads and --accumulate-policy reduce-each exclude each other (got "
-            "both)"};
-  }
+  if (q.model != "mlp" && flags.given("hidden")) return refuse("--hidden is of an mlp");
+  if (q.parallel.pp > 1) return refuse("pp= (expected 1, or a gpt)");
+  const bool whole = q.parallel.tp == 1 || q.parallel.layout.kind != TensorLayout::Kind::kMegatron;
+  if (q.model != "mlp" && !whole) return refuse("tp= (expected 1, a gpt, or an mlp)");
+  return {};
+}
+
+Status check_shape(const Flags& flags, const PlanQuestion& q) {
   const TransformerShape& shape = q.transformer;
   const bool some = shape.layers > 0 || shape.width > 0 || shape.heads > 0 || shape.sequence > 0;
   if (some && !transformer_given(shape)) {
@@ -120,6 +165,29 @@ Status check(const Flags& flags, const PlanQuestion& q) {
   return {};
 }
 
+Status check(const Flags& flags, const PlanQuestion& q) {
+  if (q.parallel.pp > 1 && reduces_each(q)) {
+    return {Code::kInvalidArgument, "plan: --accumulate-policy reduce-each with --parallel " +
+                                        to_string(q.parallel) + " (expected sum-then-reduce)"};
+  }
+  if (q.no_main_grads && reduces_each(q)) {
+    return {Code::kInvalidArgument,
+            "plan: --no-main-grads and --accumulate-policy reduce-each exclude each other (got "
+            "both)"};
+  }
+  if (q.model != "gpt") return check_image_model(flags, q);
+  for (const char* other : {"image", "classes", "hidden"}) {
+    if (!flags.given(other)) continue;
+    return {Code::kInvalidArgument, std::string("plan: --") + other +
+                                        " is of another model than gpt (expected --model NAME)"};
+  }
+  GW_TRY(check_shape(flags, q));
+  if (!q.explain || transformer_given(q.transformer)) return {};
+  return {Code::kInvalidArgument,
+          "plan: --explain needs a model's layers (got --params alone, expected --layers, --width, "
+          "--heads and --sequence, or --model NAME with --image)"};
+}
+
 }  // namespace
 
 Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, PlanQuestion& q) {
@@ -132,13 +200,21 @@ Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, Pla
   flags.example(
       "gradwire plan --layers 24 --width 2048 --heads 16 --sequence 1024 --vocabulary 50257 "
       "--parallel dp=2,pp=4/1f1b --accumulate 8");
+  flags.example(
+      "gradwire plan --explain --model alexnet --image 3x224x224 --classes 1000 --micro-batch 128 "
+      "--parallel dp=2");
   flags.example("gradwire plan --params 7e9 --precision bf16 --optimizer adamw --parallel dp=8");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return outcome;
   if (flags.given("parallel")) GW_TRY(settle_plan_parallel(flags, q));
   GW_TRY(check(flags, q));
-  if (!flags.given("params")) q.params = transformer_params(q.transformer);
-  if (!q.memory && !q.cost) q.memory = q.cost = true;
+  if (q.model != "gpt") {
+    GW_ASSIGN(const Model<float> model, plan_model(q));
+    q.params = static_cast<double>(parameter_elems(model.parameters()));
+  } else if (!flags.given("params")) {
+    q.params = transformer_params(q.transformer);
+  }
+  if (!q.memory && !q.cost && !q.explain) q.memory = q.cost = true;
   return outcome;
 }
 
@@ -161,7 +237,8 @@ Result<MemoryQuestion> memory_question(const PlanQuestion& q, int stage) {
   question.whole_gradients = q.precision == "fp16" && !carries_scale(q.compressor);
   if (!transformer_given(q.transformer)) return question;
   GW_ASSIGN(const Recompute recompute, recompute_of(q.recompute));
-  question.activation_bytes = activation_bytes(q.transformer, recompute, q.parallel.tp);
+  question.activation_bytes =
+      activation_bytes(q.transformer, recompute, q.parallel.tp, q.parallel.layout.sequence);
   const auto tensor_ranks = static_cast<double>(q.parallel.tp);
   // The next layer's travel while one computes.
   question.gathered_params = largest_neighbours(q.transformer) / tensor_ranks;

@@ -9,6 +9,7 @@
 #include "apps/flags.h"
 #include "gradwire/link_model.h"
 #include "trainer/accounts/training_memory.h"
+#include "trainer/layers/layer.h"
 
 namespace gradwire {
 
@@ -17,7 +18,11 @@ inline constexpr int kZeroStages = 4;  // 0 to 3
 struct PlanQuestion {
   double params = 0;
   TransformerShape transformer;
-  std::int64_t zero = 0;  // the stage that is asked for; all are printed
+  std::string model = "gpt";  // of the transformer's shape; else one for images, of
+  SampleShape image = {0, 0, 0};
+  std::int64_t classes = 10;
+  std::vector<std::int64_t> hidden{128, 64};  // mlp
+  std::int64_t zero = 0;                      // the stage that is asked for; all are printed
   std::int64_t data_ranks = 1;
   ParallelSpec parallel = {};
   std::string precision = "bf16";
@@ -31,6 +36,7 @@ struct PlanQuestion {
   LinkModel links;
   bool memory = false;
   bool cost = false;
+  bool explain = false;
   std::string json;
 };
 

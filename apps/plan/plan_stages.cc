@@ -3,43 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "apps/plan/plan_model.h"
 #include "apps/sim/pipeline_choice.h"
 #include "trainer/accounts/run_memory.h"
-#include "trainer/models.h"
 #include "trainer/parameters.h"
 #include "trainer/stages/stage_plan.h"
 
 namespace gradwire {
 namespace {
-
-// The bundled model of that shape; shapes alone, so that any size may be asked about.
-Result<Model<float>> model_of(const TransformerShape& shape, const TensorShare& share) {
-  ModelOptions options{"gpt"};
-  options.width = shape.width;
-  options.layers = shape.layers;
-  options.heads = shape.heads;
-  options.tied = true;  // as transformer_params() counts
-  options.share = share;
-  return make_model<float>(options, {shape.sequence, 1, 1},
-                           std::max<std::int64_t>(shape.vocabulary, 1));
-}
-
-Result<RunMemoryQuestion> run_question(const PlanQuestion& q, int stage) {
-  GW_ASSIGN(const MemoryQuestion asked, memory_question(q, stage));
-  RunMemoryQuestion run;
-  run.micro_batch = q.transformer.batch;
-  run.accumulate = static_cast<int>(q.accumulate);
-  run.recompute = q.recompute;
-  GW_ASSIGN(run.precision, parse_precision(q.precision));
-  run.optimizer = q.optimizer == "momentum" ? "sgd" : q.optimizer;
-  if (q.optimizer == "sgd") run.momentum = 0;
-  run.stage = stage;
-  run.ranks = static_cast<int>(q.data_ranks);
-  run.main_gradients = !q.no_main_grads;
-  run.whole_gradients = asked.whole_gradients;
-  run.labels = q.transformer.sequence;
-  return run;
-}
 
 MemoryRow row_of(const RunMemory& memory) {
   const auto bytes = [&memory](MemoryClass what) {
@@ -99,18 +70,17 @@ Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
     GW_TRY(add_even_ranks(q, schedule, ranks));
     return ranks;
   }
-  GW_ASSIGN(const Model<float> model, model_of(q.transformer, {}));
+  GW_ASSIGN(const Model<float> model, plan_model(q));
   // Of the ranks that share tensors the last one, which has the longest part of each (even_part()).
-  GW_ASSIGN(const Model<float> shared,
-            model_of(q.transformer, {.ranks = q.parallel.tp,
-                                     .rank = q.parallel.tp - 1,
-                                     .sequence = q.parallel.layout.sequence}));
+  GW_ASSIGN(const Model<float> shared, plan_model(q, {.ranks = q.parallel.tp,
+                                                      .rank = q.parallel.tp - 1,
+                                                      .sequence = q.parallel.layout.sequence}));
   for (const bool gathers : {false, true}) {
     const Status planned =
         for_each_stage_plan(model, schedule, {}, gathers, [&](const StagePlan& plan) {
           const Model<float> part = shared.part(plan.layers());
           for (int stage = gathers ? 3 : 0; stage < (gathers ? kZeroStages : 3); ++stage) {
-            GW_ASSIGN(RunMemoryQuestion asked, run_question(q, stage));
+            GW_ASSIGN(RunMemoryQuestion asked, plan_run(q, stage));
             asked.stages = &plan;
             GW_ASSIGN(const RunMemory memory, run_memory(part, asked));
             PlanRank rank = rank_of(schedule, plan.rank);

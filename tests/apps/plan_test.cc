@@ -5,11 +5,9 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
-#include "apps/whole_file.h"
+#include "tests/apps/plan/captured_plan.h"
 #include "tests/support/fails.h"
-#include "tests/support/temporary_folder.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/models.h"
 
@@ -30,28 +28,9 @@ double state_of(const RunMemory& memory) {
 using ::testing::HasSubstr;
 
 constexpr Code kInvalid = Code::kInvalidArgument;
-struct Outcome {
-  std::string text;
-  Status error;
-  std::vector<nlohmann::json> rows;
-};
+using Outcome = CapturedPlan;
 
-Outcome plan(std::vector<std::string> words) {
-  const TemporaryFolder folder;
-  const std::string file = folder.path() + "/rows";
-  words.insert(words.end(), {"--json", file});
-  ::testing::internal::CaptureStdout();
-  const auto ended = plan_command(words);
-  Outcome outcome;
-  outcome.text = ::testing::internal::GetCapturedStdout();
-  if (!ended.has_value()) outcome.error = ended.error();
-  const auto lines = read_whole_file(file);
-  std::istringstream in(lines.has_value() ? lines.value() : "");
-  for (std::string line; std::getline(in, line);) {
-    outcome.rows.push_back(nlohmann::json::parse(line, nullptr, false));
-  }
-  return outcome;
-}
+Outcome plan(const std::vector<std::string>& words) { return captured_plan(words); }
 
 // In 16 bits a rank of stage 1 has 2 bytes of each parameter and 2 of its gradient, and 12 of each
 // that it owns: parameter and two moments. Stage 2 keeps of gradients the own averages alone, stage
