@@ -139,6 +139,7 @@ class Json(unittest.TestCase):
             (folder / "rank-0.json").write_text(json.dumps(RECORD))
             calls = [("`bench` OPERATION", ("bench", "all_reduce", *quick)),
                      ("`bench codecs`", ("bench", "codecs", "--elements", "1000", "--rounds", "1", "--compressors", "none")),
+                     ("`bench gemm`", ("bench", "gemm", *"--rows 8 --width 8 --tp 2 --seconds 0.001".split())),
                      ("`doctor`", ("doctor",)),
                      ("`inspect compressors`", ("inspect", "compressors")),
                      ("`inspect models`", ("inspect", "models")),
@@ -152,6 +153,7 @@ class Json(unittest.TestCase):
                      ("`inspect encode`", ("inspect", "encode", "topk:k=3", "--elements", "100", "--out", payload)),
                      ("`inspect payload`", ("inspect", "payload", payload)),
                      ("`plan`", ("plan", *"--layers 4 --width 64 --heads 4 --sequence 64 --parallel dp=1,pp=2".split())),
+                     ("`plan --explain`", ("plan", *"--explain --layers 4 --width 64 --heads 4 --sequence 64 --vocabulary 9".split())),
                      ("`sim` OPERATION", ("sim", "broadcast", "--ranks", "4", "--bytes", "1K")),
                      ("`sim pipeline`", ("sim", "pipeline", "--ranks", "2")),
                      ("`version`", ("version",))]
@@ -162,7 +164,7 @@ class Json(unittest.TestCase):
                     lines = self.lines(*words, "--json")
                     self.assertGreater(len(lines), 0)
                     keys = set().union(*lines)
-                    optional = {"expected", "factor", "mean_within", "judged", "expected_bits", "memory", "cost"}
+                    optional = {"expected", "factor", "mean_within", "judged", "expected_bits", "memory", "cost", "traffic", "work", "tensors"}
                     if name == "`inspect data` SET":
                         self.assertLessEqual(keys, documented[name])
                     else:
