@@ -16,7 +16,7 @@ namespace gradwire {
 // T is float or double.
 //
 // Layers have no outcome. So the first error sticks: later calls do nothing, what they would have
-// written is undefined, and whoever walks through the layers asks for status() behind each.
+// written is undefined, and the code that walks through the layers asks for status() after each.
 class LayerPeers {
  public:
   virtual ~LayerPeers() = default;

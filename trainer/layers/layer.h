@@ -30,7 +30,7 @@ enum class PassMode : std::uint8_t {
   kRecompute,  // the bits of kTrain, collecting nothing: the first time did
 };
 
-// What makes a micro-batch's random numbers its own, whoever computes it, and however often.
+// What makes a micro-batch's random numbers its own, on any rank, and however often it is computed.
 struct PassContext {
   PassMode mode = PassMode::kTrain;
   std::uint64_t seed = 0;

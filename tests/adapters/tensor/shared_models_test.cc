@@ -231,7 +231,7 @@ TEST(SharedModels, WhatDoesNotDivideIsNamed) {
               fails(Code::kUnsupported, "cnn", "2 ranks of tp"));
 }
 
-// Who is left alone ends with an error, and nobody waits for ever.
+// A rank whose peers are gone ends with an error, and does not wait for ever.
 TEST(SharedModels, ALostPeerEndsThePass) {
   CommunicatorOptions options;
   options.deadline_seconds = 2;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "base/check.h"
 
@@ -12,7 +11,7 @@ namespace gradwire {
 template <typename T>
 OutputLoss<T>::OutputLoss(Loss loss, std::optional<ClassShare> share, LayerPeers* peers,
                           std::int64_t most_rows)
-    : loss_(loss), share_(std::move(share)), peers_(peers) {
+    : loss_(loss), share_(share), peers_(peers) {
   if (!share_) return;
   GW_CHECK(loss == Loss::kCrossEntropy);
   maxima_.resize(static_cast<std::size_t>(most_rows));
