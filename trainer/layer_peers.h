@@ -7,6 +7,7 @@
 
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
+#include "trainer/spans.h"
 
 namespace gradwire {
 
@@ -49,8 +50,11 @@ class LayerPeers {
   virtual void await() = 0;
 
   virtual Status status() const = 0;
-  // In which await() has waited, since this object's birth; 0 where nobody counts.
+  // In which await() has waited, since this object's birth; 0 where it is not counted.
   virtual double waited_seconds() const { return 0; }
+
+  // To be told of products that exchanges travel beside; null: of none.
+  virtual const OnTrainerSpan* told() const { return nullptr; }
 
  private:
   template <typename T>

@@ -17,7 +17,8 @@ struct TrainerSpan {
     kLoss,
     kBackwardInput,   // of a layer: the derivative by its input
     kBackwardParams,  // by its parameters
-    kBackward,        // both of a layer with peers: the first is added up during the second
+    kBackward,        // both of a layer with peers: the first is added up during the second, which
+                      // has a span of its own in this one where an exchange travels beside it
     kPeers,           // an exchange among peers, from its start until it was known to have ended
     kWait,            // for the exchange, after backward
     kOptimizer,
@@ -33,6 +34,9 @@ struct TrainerSpan {
   std::int64_t step = 0;
   std::chrono::steady_clock::time_point begin;
   std::chrono::steady_clock::time_point end;
+
+  // For `step`: the one that is under way, of what knows no steps.
+  static constexpr std::int64_t kUnderWay = -1;
 };
 
 // Called on the thread that trains, and for kUpdate on the one that updates.

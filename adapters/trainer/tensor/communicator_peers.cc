@@ -62,6 +62,7 @@ void CommunicatorPeers::await() {
     if (told_ == nullptr) continue;
     (*told_)({.kind = TrainerSpan::Kind::kPeers,
               .layer = one.name,
+              .step = TrainerSpan::kUnderWay,
               .begin = one.begin,
               .end = SteadyClock::now()});
   }

@@ -36,8 +36,10 @@ class CommunicatorPeers final : public LayerPeers {
   std::uint64_t bytes_sent() const { return bytes_sent_; }
   // Exchanges that were started since its birth.
   std::int64_t exchanges() const { return exchanges_; }
-  // Told of every exchange, for this object's life; null: nobody is.
+  // Tells `told` of every exchange, for this object's life, and layers of what they compute beside
+  // one; null: nothing is told.
   void tell(const OnTrainerSpan* told) { told_ = told; }
+  const OnTrainerSpan* told() const override { return told_; }
 
  private:
   struct UnderWay {

@@ -80,6 +80,7 @@ int RankTrace::stream(const std::string& name) {
 int RankTrace::stream_of(const TrainerSpan& span) {
   if (span.kind == TrainerSpan::Kind::kUpdate) return stream("updates");
   if (span.kind == TrainerSpan::Kind::kOperation) return stream("operations");
+  if (span.kind == TrainerSpan::Kind::kPeers) return stream("tensor peers");
   if (span.kind != TrainerSpan::Kind::kMessage) return 0;
   const std::int64_t begin = nanoseconds(span.begin);
   const auto free =
@@ -94,12 +95,13 @@ int RankTrace::stream_of(const TrainerSpan& span) {
 // one after the last that ended.
 void RankTrace::add(const TrainerSpan& span) {
   if (span.kind == TrainerSpan::Kind::kStep) step_ = span.step + 1;
-  if (span.step >= end_) return;
+  const std::int64_t step = span.step == TrainerSpan::kUnderWay ? step_.load() : span.step;
+  if (step >= end_) return;
   const Naming naming = naming_of(span.kind);
   const std::string_view name = naming.name.empty() ? span.layer : naming.name;
   const std::lock_guard lock(mutex_);
   const int at = stream_of(span);
-  spans_.push_back({at, std::string(name), naming.category, span.step, nanoseconds(span.begin),
+  spans_.push_back({at, std::string(name), naming.category, step, nanoseconds(span.begin),
                     nanoseconds(span.end)});
 }
 

@@ -177,6 +177,59 @@ TEST_F(TrainTrace, MessagesThatOverlapHaveRowsOfTheirOwn) {
   EXPECT_EQ(messages, 3 * 8 * 2);
 }
 
+struct TracedSpan {
+  double begin = 0;
+  double end = 0;
+  bool holds(const TracedSpan& other) const {
+    const double digit = 0.002;  // the last one of a time in the file, twice
+    return begin <= other.begin + digit && other.end <= end + digit;
+  }
+};
+
+// The spans of each rank and step that have this row and name.
+std::map<std::pair<int, int>, std::vector<TracedSpan>> spans_of(const std::vector<Json>& events,
+                                                                const std::string& row,
+                                                                const std::string& name) {
+  std::map<std::pair<int, int>, std::string> rows;
+  for (const Json& event : events) {
+    if (event["name"] == "thread_name") rows[{event["pid"], event["tid"]}] = event["args"]["name"];
+  }
+  std::map<std::pair<int, int>, std::vector<TracedSpan>> spans;
+  for (const Json& event : events) {
+    if (event["ph"] != "X" || event["name"] != name) continue;
+    if (rows[{event["pid"], event["tid"]}] != row) continue;
+    const double begin = event["ts"];
+    spans[{event["pid"], event["args"]["step"]}].push_back(
+        {begin, begin + event["dur"].get<double>()});
+  }
+  return spans;
+}
+
+// fc3 is the one layer of four whose derivative is added up on the way back: fc2 and fc4 add up
+// their outputs, and below fc1 are the data.
+TEST_F(TrainTrace, TheSumOfADerivativeTravelsBesideTheProductOfTheSameLayersWeights) {
+  const int steps = 3;
+  const auto all =
+      events(steps, {"--hidden", "16,16,16", "--accumulate", "2", "--parallel", "tp=2"});
+  const auto layers = spans_of(all, "training", "fc3");
+  const auto products = spans_of(all, "training", "weights");
+  auto sums = spans_of(all, "tensor peers", "sum");
+  int beside = 0;
+  for (const auto& [place, own] : products) {
+    for (const TracedSpan& product : own) {
+      const auto in_it = [&](const TracedSpan& span) { return span.holds(product); };
+      if (std::ranges::none_of(layers.at(place), in_it)) continue;
+      ++beside;
+      EXPECT_EQ(std::ranges::count_if(sums[place], in_it), 1);
+    }
+  }
+  EXPECT_EQ(beside, 2 * steps * 2);
+  // On the way forward two layers have one each, awaited at once.
+  for (const auto& [place, own] : products) {
+    EXPECT_GE(sums[place].size(), own.size() + 2 * 2) << "step " << place.second;
+  }
+}
+
 TEST_F(TrainTrace, TracingChangesNoBit) {
   const Words run{"--inproc", "2", "--steps", "5", "--hidden", "16", "--save-params"};
   Words traced = run;

@@ -196,6 +196,33 @@ PipelineCosts odd_costs(const PipelineSchedule& schedule, PipelineLinks links, b
   return costs;
 }
 
+// Layers on p ranks without micro-batches: one rank works at a time, and each idles (p - 1)/p.
+TEST(Executor, M1_M2_OneMicroBatchKeepsOneOfAllRanksBusy) {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (const PipelineKind kind : {PipelineKind::kGpipe, PipelineKind::kOneFOneB}) {
+      const PipelineSpec spec{.kind = kind};
+      const PipelineSchedule schedule = lowered(spec, ranks, 1, PipelineLinks::kTagged, {});
+      PipelineCosts costs = even_costs(schedule.stages(), 3, 4, 5);
+      costs.links = PipelineLinks::kTagged;
+      const Executed executed = execute(schedule, costs);
+      EXPECT_EQ(executed.makespan, 12 * ranks) << spec.text();
+      std::vector<PipelineSpan> spans;
+      for (const std::vector<TimedOp>& rank : executed.computed) {
+        std::int64_t busy = 0;
+        for (const TimedOp& op : rank) {
+          busy += op.span.ticks();
+          if (op.span.ticks() > 0) spans.push_back(op.span);
+        }
+        EXPECT_EQ(busy * ranks, executed.makespan) << spec.text();
+      }
+      std::ranges::sort(spans, {}, &PipelineSpan::begin);
+      for (std::size_t i = 1; i < spans.size(); ++i) {
+        EXPECT_GE(spans[i].begin, spans[i - 1].end) << spec.text() << ", " << ranks << " ranks";
+      }
+    }
+  }
+}
+
 // A wait that had to wait is seen when it is gone: by what is read, by what is freed, or by a time.
 TEST(Executor, EveryDroppedWaitIsSeen) {
   for (const PipelineLinks links : kLowered) {

@@ -51,10 +51,19 @@ class VirtualRanks {
   }
   // All `count` ranks that come here with the same key, for the longest of their times.
   Status meet(const std::pair<int, int>& key, int count, std::int64_t ticks) {
-    std::unique_lock lock(mutex_);
+    join(key, count, ticks);
+    return wait_met(key);
+  }
+  // The same in two halves, between which the rank does other things.
+  void join(const std::pair<int, int>& key, int count, std::int64_t ticks) {
+    const std::lock_guard lock(mutex_);
     Meeting& meeting = meetings_[key];
     meeting.ticks = std::max(meeting.ticks, ticks);
     if (++meeting.here == count) at(now_ + meeting.ticks, [&meeting] { meeting.over = true; });
+  }
+  Status wait_met(const std::pair<int, int>& key) {
+    std::unique_lock lock(mutex_);
+    const Meeting& meeting = meetings_[key];
     return sleep_until(lock, [&meeting] { return meeting.over; });
   }
   // A reduction beside the rank's other work: when it will have ended, in ticks.

@@ -35,6 +35,8 @@ class InputSum final : public Layer<T> {
   void forward(const LayerPass<T>& pass) const override { inside_->forward(pass); }
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                        std::span<T> grads) const override {
+    const TimedSpan span(pass.peers->told(), TrainerSpan::Kind::kBackwardParams,
+                         TrainerSpan::kUnderWay, "weights");
     inside_->backward_params(pass, dy, grads);
   }
   void backward_input(const LayerPass<T>& pass, std::span<const T> dy,

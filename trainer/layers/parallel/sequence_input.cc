@@ -50,6 +50,8 @@ void SequenceInput<T>::forward(const LayerPass<T>& pass) const {
 template <typename T>
 void SequenceInput<T>::backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                                        std::span<T> grads) const {
+  const TimedSpan span(pass.peers->told(), TrainerSpan::Kind::kBackwardParams,
+                       TrainerSpan::kUnderWay, "weights");
   inside_->backward_params(inner(pass), dy, grads);
 }
 
