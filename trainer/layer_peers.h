@@ -53,7 +53,8 @@ class LayerPeers {
   // In which await() has waited, since this object's birth; 0 where it is not counted.
   virtual double waited_seconds() const { return 0; }
 
-  // To be told of products that exchanges travel beside; null: of none.
+  // To be told of a product that an exchange travels beside; null: no exchange is under way, or
+  // nothing is told.
   virtual const OnTrainerSpan* told() const { return nullptr; }
 
  private:

@@ -39,7 +39,7 @@ class CommunicatorPeers final : public LayerPeers {
   // Tells `told` of every exchange, for this object's life, and layers of what they compute beside
   // one; null: nothing is told.
   void tell(const OnTrainerSpan* told) { told_ = told; }
-  const OnTrainerSpan* told() const override { return told_; }
+  const OnTrainerSpan* told() const override { return under_way_.empty() ? nullptr : told_; }
 
  private:
   struct UnderWay {
