@@ -224,8 +224,11 @@ TEST_F(TrainTrace, TheSumOfADerivativeTravelsBesideTheProductOfTheSameLayersWeig
     }
   }
   EXPECT_EQ(beside, 2 * steps * 2);
-  // With those of the outputs of fc2 and fc4.
-  for (const auto& [place, own] : sums) EXPECT_EQ(own.size(), 2 * 3) << "step " << place.second;
+  // With those of the outputs of fc2 and fc4. Behind the last step the model is evaluated.
+  for (const auto& [place, own] : sums) {
+    if (place.second >= steps) continue;
+    EXPECT_EQ(own.size(), 2 * 3) << "step " << place.second;
+  }
 }
 
 TEST_F(TrainTrace, TracingChangesNoBit) {
