@@ -95,7 +95,7 @@ Status complete_rows(Study& study) {
   for (const StudyAxis& axis : study.grid) {
     if (axis.key != "compressor") continue;
     for (const std::string& spec : axis.values)
-      study.rows.push_back({.name = {}, .compressor = spec, .setting = {}, .overrides = {}});
+      study.rows.push_back({.name = {}, .compressor = spec, .setting = {}, .ranks = 0, .overrides = {}});
   }
   if (study.rows.empty())
     return refuse("nothing to run (expected --compressors, [[row]] or [grid] compressor = [...])");
@@ -105,7 +105,7 @@ Status complete_rows(Study& study) {
     if (!names.insert({row.setting, row.name}).second)
       return refuse("two rows are named '" + row.name + "'");
     for (const StudyAxis& axis : study.grid) {
-      if (row.overrides.count(axis.key) != 0)
+      if (row.overrides.count(axis.key) != 0 || (axis.key == "ranks" && row.ranks > 0))
         return refuse("row '" + row.name + "' sets '" + axis.key + "', which is an axis of [grid]");
     }
   }
@@ -239,7 +239,7 @@ StudyCase case_of(const Setting& setting, const StudyRow& row) {
                 .row = row.name,
                 .compressor = row.compressor,
                 .flags = setting.flags,
-                .ranks = setting.ranks,
+                .ranks = row.ranks > 0 ? row.ranks : setting.ranks,
                 .transport = setting.transport,
                 .lab = setting.lab};
   if (!row.setting.empty())

@@ -21,6 +21,7 @@ struct StudyRow {
   std::string name;        // unique in its setting; the compressor's spec when the study names none
   std::string compressor;  // a spec or rules
   std::string setting;     // rows of one setting are compared with each other
+  int ranks = 0;           // 0: the study's
   TrainFlags overrides;
 };
 

@@ -171,6 +171,13 @@ Result<const toml::array*> tables_of(const Source& source, const toml::table& ro
   return list;
 }
 
+Result<int> number_of_ranks(const Source& source, const std::string& key, const toml::node& node) {
+  const auto* number = node.as_integer();
+  if (number == nullptr || number->get() < 1 || number->get() > 4096)
+    return source.error(node, "key '" + key + "' must be 1 to 4096 ranks");
+  return static_cast<int>(number->get());
+}
+
 Status read_rows(const Source& source, const toml::table& root, Study& study) {
   GW_ASSIGN(const toml::array* list, tables_of(source, root, "row"));
   if (list == nullptr) return {};
@@ -182,7 +189,10 @@ Status read_rows(const Source& source, const toml::table& root, Study& study) {
     GW_TRY(read_text(source, table, "setting", row.setting));
     if (row.compressor.empty()) return source.error(node, "a [[row]] needs a compressor");
     GW_TRY(check_value(source, *table.get("compressor"), "compressor", row.compressor));
-    GW_TRY(read_flags(source, table, {"name", "compressor", "setting"}, row.overrides));
+    if (const toml::node* ranks = table.get("ranks"); ranks != nullptr) {
+      GW_ASSIGN(row.ranks, number_of_ranks(source, "ranks", *ranks));
+    }
+    GW_TRY(read_flags(source, table, {"name", "compressor", "setting", "ranks"}, row.overrides));
     study.rows.push_back(std::move(row));
   }
   return {};
@@ -221,10 +231,7 @@ Status read_accept(const Source& source, const toml::table& root, Study& study) 
 
 Status read_ranks(const Source& source, const std::string& key, const toml::node& node,
                   Study& study) {
-  const auto* number = node.as_integer();
-  if (number == nullptr || number->get() < 1 || number->get() > 4096)
-    return source.error(node, "key '" + key + "' must be 1 to 4096 ranks");
-  study.ranks = static_cast<int>(number->get());
+  GW_ASSIGN(study.ranks, number_of_ranks(source, key, node));
   if (key == "inproc") study.transport = "inproc";
   return {};
 }

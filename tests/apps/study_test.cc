@@ -46,7 +46,7 @@ Status error_of(const Study& study) {
 }
 
 StudyRow row(const std::string& name, const std::string& compressor) {
-  return {.name = name, .compressor = compressor, .setting = {}, .overrides = {}};
+  return {.name = name, .compressor = compressor, .setting = {}, .ranks = 0, .overrides = {}};
 }
 
 TEST(StudyFile, ReadsRowsOverridesAndRules) {
@@ -324,6 +324,24 @@ TEST(Plan, WaysToDivideRanksAreAnAxis) {
   EXPECT_EQ(settings.size(), 3u);
   EXPECT_EQ(folders.size(), 3u);
   EXPECT_THAT(shell_text(command_of(cases[1], 1)), ::testing::HasSubstr("--parallel pp=2/gpipe"));
+}
+
+// A model as a whole beside the same one that ranks divide.
+TEST(Plan, ARowMayHaveRanksOfItsOwn) {
+  const auto made = plan_in(
+      "inproc = 4\n[train]\naccumulate = 4\nbatch = 48\n"
+      "[[row]]\nname = \"whole\"\ncompressor = \"none\"\nranks = 1\n"
+      "[[row]]\nname = \"divided\"\ncompressor = \"none\"\nparallel = \"pp=4\"\n");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  ASSERT_EQ(made.value().cases.size(), 2u);
+  EXPECT_EQ(made.value().cases[0].ranks, 1);
+  EXPECT_EQ(made.value().cases[1].ranks, 4);
+  EXPECT_THAT(shell_text(command_of(made.value().cases[0], 1)),
+              ::testing::HasSubstr("--inproc 1 "));
+  EXPECT_THAT(error_of("[[row]]\ncompressor = \"none\"\nranks = 0\n"),
+              fails(kInvalid, "line 3", "ranks", "4096"));
+  EXPECT_THAT(error_of("[grid]\nranks = [1, 2]\n[[row]]\ncompressor = \"none\"\nranks = 4\n"),
+              fails(kInvalid, "none", "ranks", "axis"));
 }
 
 TEST(Plan, StepsAndEpochsReplaceOneAnother) {
