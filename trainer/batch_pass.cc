@@ -60,9 +60,11 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
   pass.evaluated_ = evaluated_at_once(max_rows);
   const MemorySpace where = options.memory.device().space;
   if (where == MemorySpace::kCuda) {
-    GW_ASSIGN(pass.there_,
-              DeviceBatch::create(model, {.rows = max_rows, .labels = data.labels_per_sample()},
-                                  options.memory));
+    GW_ASSIGN(
+        pass.there_,
+        DeviceBatch::create(
+            model, {.rows = max_rows, .labels = data.labels_per_sample(), .peers = options.peers},
+            options.memory));
   }
   GW_ASSIGN(pass.activations_,
             Activations<float>::create(model.activation_sizes(max_rows, segments, where), max_rows,
@@ -121,7 +123,8 @@ Result<ModelPass<float>> BatchPass::load(std::span<const float> params, const Sa
                             there_->buffers(),
                             there_->statistics(),
                             nullptr,
-                            &there_->kernels()};
+                            &there_->kernels(),
+                            peers_};
   }
   labels_.resize(samples.size() * static_cast<std::size_t>(data_->labels_per_sample()));
   data_->take(from, samples, activations_.values(0, rows), labels_);
@@ -138,6 +141,7 @@ Result<double> BatchPass::loss_of(const ModelPass<float>& pass, double loss_scal
   if (there_ != nullptr) {
     there_->judge(model_->loss(), pass.rows * data_->labels_per_sample(), outputs, by_outputs);
     if (loss_scale != 1) there_->kernels().scale(by_outputs, loss_scale);
+    if (peers_ != nullptr) GW_TRY(peers_->status());
     return 0.0;
   }
   const double loss = output_loss_.mean(outputs, labels_, by_outputs);
@@ -157,7 +161,7 @@ Status BatchPass::add_judgement(std::span<const std::uint32_t> samples, Judgemen
   sum.labels += labels;
   if (there_ != nullptr) {
     there_->judge(model_->loss(), labels, outputs, {});
-    GW_ASSIGN(const std::span<const DeviceBatch::Found> found, there_->found());
+    GW_ASSIGN(const std::span<const DeviceBatch::Found> found, found_there());
     sum.correct += static_cast<std::int64_t>(found[0].correct);
     sum.loss += found[0].loss * static_cast<double>(labels);
     return {};
@@ -187,8 +191,17 @@ Result<double> BatchPass::run(std::span<const float> params, const MicroBatch& b
   }
   GW_TRY(walk_->backward(pass, grads, ready, gate));
   if (there_ == nullptr) return loss;
-  GW_ASSIGN(const std::span<const DeviceBatch::Found> found, there_->found());
+  GW_ASSIGN(const std::span<const DeviceBatch::Found> found, found_there());
   return found[0].loss;
+}
+
+// What the device and the peers have done is known.
+Result<std::span<const DeviceBatch::Found>> BatchPass::found_there() {
+  GW_ASSIGN(const std::span<const DeviceBatch::Found> found, there_->found());
+  if (peers_ == nullptr) return found;
+  peers_->finish();
+  GW_TRY(peers_->status());
+  return found;
 }
 
 Result<Judgement> BatchPass::judge(std::span<const float> params, std::int64_t begin,

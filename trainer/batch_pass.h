@@ -110,6 +110,7 @@ class BatchPass final : public RunningStatistics {
   Buffer buffers_;                      // of the host, always
   std::vector<double> statistics_;
   Result<double> loss_of(const ModelPass<float>& pass, double loss_scale);
+  Result<std::span<const DeviceBatch::Found>> found_there();
   Status add_judgement(std::span<const std::uint32_t> samples, Judgement& sum);
 
   const OnTrainerSpan* told_ = nullptr;

@@ -9,6 +9,8 @@ namespace {
 
 constexpr Device kPinned{MemorySpace::kPinnedHost, 0};
 
+constexpr std::size_t kByRank = 3 * sizeof(double) + sizeof(float);  // bytes of a label
+
 template <typename T>
 std::span<T> values_of(const Buffer& buffer) {
   return {reinterpret_cast<T*>(buffer.bytes().data()), buffer.bytes().size() / sizeof(T)};
@@ -45,6 +47,9 @@ Status DeviceBatch::take_ends(const Model<float>& model, const MemoryArena& aren
   GW_ASSIGN(labels_there_, arena.allocate(MemoryClass::kOther, one * sizeof(std::uint32_t)));
   GW_ASSIGN(by_label_, arena.allocate(MemoryClass::kOther, 2 * one * sizeof(double)));
   GW_ASSIGN(found_, ReadBack::create(arena, sizes_.at_once * sizeof(Found)));
+  classes_ = model.class_share();
+  if (!classes_) return {};
+  GW_ASSIGN(by_rank_, arena.allocate(MemoryClass::kOther, one * kByRank));
   return {};
 }
 
@@ -53,7 +58,8 @@ std::int64_t DeviceBatch::bytes_there(const Model<float>& model, const Sizes& si
   const std::int64_t buffers = parameter_elems(model.buffers());
   std::int64_t bytes = 0;
   if (sizes.judges) {
-    bytes += sizes.rows * sizes.labels * kOfLabel +
+    const auto of_label = kOfLabel + (model.class_share() ? static_cast<std::int64_t>(kByRank) : 0);
+    bytes += sizes.rows * sizes.labels * of_label +
              static_cast<std::int64_t>(sizes.at_once * sizeof(Found));
   }
   if (buffers > 0) {
@@ -97,11 +103,33 @@ void DeviceBatch::judge(Loss loss, std::int64_t count, std::span<const float> ou
       values_of<const std::uint32_t>(labels_there_).first(judged);
   const std::span<double> by_label = values_of<double>(by_label_).first(2 * judged);
   const std::span<double> found = found_.there<double>().subspan(2 * micro, 2);
+  if (classes_) {
+    const ClassPart<float> part{outputs, labels, classes_->here.begin, classes_->all};
+    return judge_part(part, by_outputs, by_label, found);
+  }
   if (loss == Loss::kSquares) {
     kernels_->squared_error(outputs, labels, by_outputs, by_label, found);
   } else {
     kernels_->cross_entropy(outputs, labels, by_outputs, by_label, found);
   }
+}
+
+// As OutputLoss has it; the labels that are right are counted where no derivative is wanted.
+void DeviceBatch::judge_part(const ClassPart<float>& part, std::span<float> by_outputs,
+                             std::span<double> by_label, std::span<double> found) {
+  const std::size_t count = part.labels.size();
+  const std::span<double> numbers(reinterpret_cast<double*>(by_rank_.bytes().data()), 3 * count);
+  const std::span<double> sums = numbers.first(2 * count);
+  const std::span<double> said = by_outputs.empty() ? numbers.last(count) : std::span<double>();
+  const std::span<float> maxima(reinterpret_cast<float*>(numbers.data() + numbers.size()), count);
+  kernels_->class_maxima(part, maxima);
+  sizes_.peers->start_max(maxima);
+  sizes_.peers->await();
+  kernels_->class_sums(part, maxima, sums, said);
+  sizes_.peers->start_sum(sums);
+  if (!said.empty()) sizes_.peers->start_max(said);
+  sizes_.peers->await();
+  kernels_->class_losses(part, maxima, sums, said, by_outputs, by_label, found);
 }
 
 auto DeviceBatch::found() const -> Result<std::span<const Found>> {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "gradwire/buffer.h"
@@ -28,6 +29,9 @@ class DeviceBatch {
     std::size_t at_once = 1;  // micro-batches
     bool reads = true;        // samples are read here
     bool judges = true;       // losses are computed here
+    // Of a model whose classes ranks divide, these ranks: judge() exchanges with them what
+    // OutputLoss does. Borrowed.
+    LayerPeers* peers = nullptr;
   };
   // On the arena's device. `model`: the layers that are here.
   static Result<std::unique_ptr<DeviceBatch>> create(const Model<float>& model, const Sizes& sizes,
@@ -44,7 +48,9 @@ class DeviceBatch {
   Status load_samples(std::span<float> x, std::size_t micro = 0) const;
   Status load_labels(std::int64_t rows, std::size_t micro = 0) const;
 
-  // Enqueues the loss of outputs for the first `labels` labels and its derivative (none: empty).
+  // Enqueues the loss of outputs for the first `labels` labels and its derivative (none: empty). Of
+  // divided classes Found::correct is of calls without a derivative alone, and an error of an
+  // exchange is the peers' status().
   void judge(Loss loss, std::int64_t labels, std::span<const float> outputs,
              std::span<float> by_outputs, std::size_t micro = 0);
   struct Found {
@@ -68,6 +74,8 @@ class DeviceBatch {
  private:
   explicit DeviceBatch(const Sizes& sizes) : sizes_(sizes) {}
   Status take_ends(const Model<float>& model, const MemoryArena& arena);
+  void judge_part(const ClassPart<float>& part, std::span<float> by_outputs,
+                  std::span<double> by_label, std::span<double> found);
 
   Sizes sizes_;
   std::int64_t input_ = 0;  // elements of a sample
@@ -76,6 +84,9 @@ class DeviceBatch {
   Buffer labels_here_;
   Buffer labels_there_;
   Buffer by_label_;
+  std::optional<ClassShare> classes_;
+  Buffer by_rank_;  // where ranks divide the classes: each label's sums, then what it is said to
+                    // be, then its maximum
   Buffer buffers_;
   ReadBack found_;
   ReadBack statistics_;

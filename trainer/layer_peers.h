@@ -13,8 +13,8 @@ namespace gradwire {
 
 // Collectives that a layer starts, and awaits when it needs what they bring: a derivative travels
 // while a product is computed. All ranks make the same calls in the same order, each from the
-// thread that trains. Memory, which lies where the layers compute, is lent until await() returns.
-// T is float or double.
+// thread that trains. Memory, which lies where the layers compute, is lent until await() returns,
+// on a device to the work that is enqueued before it. T is float or double.
 //
 // Layers have no outcome. So the first error sticks: later calls do nothing, what they would have
 // written is undefined, and the code that walks through the layers asks for status() after each.
@@ -46,8 +46,12 @@ class LayerPeers {
   void start_scatter_sum(std::span<const T> all, std::span<T> mine) {
     scatter_sum(std::as_bytes(all), to_bytes(mine), type_of<T>());
   }
-  // Until all that was started has ended.
+  // Until all that was started has ended; on a device what is enqueued behind it sees that, and the
+  // host need not have waited.
   virtual void await() = 0;
+  // What await() left to the device has ended, too: its errors are status() from here on. Called
+  // where the host waits for the device anyway.
+  virtual void finish() {}
 
   virtual Status status() const = 0;
   // In which await() has waited, since this object's birth; 0 where it is not counted.

@@ -3,6 +3,7 @@
 #include "tests/emulation/emulated_launch.h"
 
 #include "trainer/cuda/attention.cu"
+#include "trainer/cuda/class_parts.cu"
 #include "trainer/cuda/convolution.cu"
 #include "trainer/cuda/elementwise_layers.cu"
 #include "trainer/cuda/embeddings.cu"

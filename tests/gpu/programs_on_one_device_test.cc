@@ -52,6 +52,8 @@ INSTANTIATE_TEST_SUITE_P(
         TrainCase{"stages_bf16",
                   {"--parallel", "pp=2/zb-h1", "--accumulate", "4", "--precision", "bf16"},
                   1e-2},
+        TrainCase{"tensors", {"--parallel", "tp=2"}, 1e-5},
+        TrainCase{"tensors_bf16", {"--parallel", "tp=2", "--precision", "bf16"}, 1e-2},
         TrainCase{"bf16", {"--precision", "bf16"}, 1e-2},
         TrainCase{"qsgd", {"--compressor", "qsgd:bits=4,min_elems=0"}, 1e-2},
         TrainCase{"topk", {"--compressor", "topk:ratio=0.1,ef=ef14,min_elems=0"}, 1e-2},
@@ -70,6 +72,38 @@ TEST_F(StagesOnOneDevice, ShardTheirStateAboutAsOnTheHost) {
     ASSERT_EQ(train_briefly(run("cuda:0"), "there"), "ok") << zero;
     ASSERT_EQ(train_briefly(run("cpu"), "here"), "ok") << zero;
     EXPECT_LE(relative_distance(file("here"), file("there")), 1e-5) << zero;
+  }
+}
+
+using TensorsOnOneDevice = gpu::ProgramRuns;
+
+// A text's model, with replicas and stages beside: a file of its parameters is the host's, about,
+// and is read again; what was held is what was planned.
+TEST_F(TensorsOnOneDevice, TrainAGptAboutAsOnTheHost) {
+  const auto trained = [&](const std::string& device, const std::string& parallel,
+                           const std::string& saved, const Words& more) {
+    Words words{"--device",     device,    "--parallel",    parallel,   "--model",   "gpt",
+                "--data",       "grammar", "--eval",        "4",        "--context", "8",
+                "--width",      "8",       "--layers",      "1",        "--heads",   "2",
+                "--accumulate", "2",       "--batch",       "8",        "--steps",   "2",
+                "--seed",       "11",      "--save-params", file(saved)};
+    words.insert(words.end(), more.begin(), more.end());
+    return train(words);
+  };
+  for (const char* parallel : {"dp=2,tp=2", "pp=2,tp=2", "tp=2/megatron[sequence=on]"}) {
+    ASSERT_EQ(trained("cuda:0", parallel, "there", {}), "ok") << parallel;
+    ASSERT_EQ(trained("cpu", parallel, "here", {}), "ok") << parallel;
+    EXPECT_LE(relative_distance(file("here"), file("there")), 1e-5) << parallel;
+  }
+  const Words more{"--load-params", file("there"), "--memory", "--metrics", file("rows")};
+  ASSERT_EQ(trained("cuda:0", "tp=2", "further", more), "ok");
+  const auto rows = json_lines(file("rows"));
+  ASSERT_FALSE(rows.empty());
+  ASSERT_EQ(rows.back()["memory_bytes_by_stage"].size(), 2U);
+  for (const auto& rank : rows.back()["memory_bytes_by_stage"]) {
+    for (const auto& [what, bytes] : rank["device"].items()) {
+      EXPECT_EQ(bytes["held"], bytes["planned"]) << what;
+    }
   }
 }
 

@@ -1,4 +1,5 @@
-// Ranks that train the stages of a pipeline on a device or on the host, with replicas or without.
+// Ranks that train the stages of a pipeline, and share tensors, on a device or on the host, with
+// replicas or without.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,6 +25,8 @@ struct StageJob {
   PipelineSpec spec = {};
   int stages = 1;  // ranks of a replica; 1: without a pipeline
   int replicas = 1;
+  int tensors = 1;  // ranks that share them
+  bool sequence = false;
   int micro_batches = 4;
   std::int64_t steps = 3;
   std::string optimizer = "sgd";
@@ -32,7 +35,8 @@ struct StageJob {
   std::string recompute = "none";
   std::int64_t eval_every = 0;
   std::string algorithm = "canonical";  // of replicas
-  int ranks() const { return stages * replicas; }
+  LossScaleOptions loss_scale = {};
+  int ranks() const { return stages * replicas * tensors; }
 };
 
 // With as many layers as schedules want stages; with batch norm; with tied ends and dropout.
@@ -50,7 +54,8 @@ inline Family stage_gpt() {
 // What one rank is left with.
 struct StageOutcome {
   std::string fault;
-  std::map<std::string, std::vector<float>> tensors;  // parameters and running statistics
+  // Parameters and running statistics; where ranks share tensors the whole model's, on the first.
+  std::map<std::string, std::vector<float>> tensors;
   std::vector<double> losses;
   std::vector<double> test_losses;  // of the steps that were followed by an evaluation
   double accuracy = 0;
@@ -71,17 +76,31 @@ inline TrainingOptions stage_options(const StageJob& job, int replica, const Str
   options.clip = job.clip;
   options.recompute = job.recompute;
   options.eval_every = job.eval_every;
+  options.loss_scale = job.loss_scale;
   options.places.device = MemoryArena(stream);
   return options;
+}
+
+// By rank of those that share tensors; none: one has them.
+inline std::vector<Model<float>> shared_models(const SmallProblem& problem, const StageJob& job) {
+  std::vector<Model<float>> models;
+  for (int rank = 0; job.tensors > 1 && rank < job.tensors; ++rank) {
+    ModelOptions options = job.family.model;
+    options.share = {.ranks = job.tensors, .rank = rank, .sequence = job.sequence};
+    models.push_back(
+        std::move(make_model<float>(options, problem.data.shape(), problem.data.classes()))
+            .value());
+  }
+  return models;
 }
 
 // Computes on `stream`, or on the host where that has no device.
 inline Status train_stage_rank(Communicator& world, const SmallProblem& problem,
                                const StageJob& job, const Stream& stream, StageOutcome& outcome) {
   GW_ASSIGN(MeshGroups groups,
-            MeshGroups::create(world, {.pp = job.stages, .dp = job.replicas, .tp = 1}));
+            MeshGroups::create(world, {.pp = job.stages, .dp = job.replicas, .tp = job.tensors}));
   TrainingOptions options = stage_options(job, groups.coordinates().dp, stream);
-  RankModelOptions division{.stream = stream};
+  RankModelOptions division{.shared = shared_models(problem, job), .stream = stream};
   if (job.stages > 1) {
     GW_ASSIGN(division.schedule, generate_pipeline(job.spec, job.stages, job.micro_batches));
   }
@@ -105,10 +124,15 @@ inline Status train_stage_rank(Communicator& world, const SmallProblem& problem,
     return Status();
   }));
   outcome.test_loss = trainer.test_loss();
-  for (const auto& tensors : {trainer.parameters(), trainer.buffers()}) {
-    const auto values = contents(tensors);
-    for (std::size_t i = 0; i < tensors.size(); ++i) outcome.tensors[tensors[i].name] = values[i];
+  std::vector<NamedTensor> own = trainer.parameters();
+  for (NamedTensor& buffer : trainer.buffers()) own.push_back(std::move(buffer));
+  WholeModel whole;
+  if (job.tensors > 1) {
+    GW_ASSIGN(whole, held->parts().gather(own));
+    own = whole.tensors;
   }
+  const auto values = contents(own);
+  for (std::size_t i = 0; i < own.size(); ++i) outcome.tensors[own[i].name] = values[i];
   return {};
 }
 

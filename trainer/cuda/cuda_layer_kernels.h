@@ -23,6 +23,7 @@ class CudaLayerKernels final : public LayerKernels<float> {
   void fill_zeros(Out values) override;
   void add(In values, Out sum) override;
   void scale(Out values, double factor) override;
+  void swap_blocks(std::int64_t outer, std::int64_t inner, In from, Out to) override;
   void relu(In x, Out y) override;
   void relu_back(In x, In dy, Out dx) override;
   void gelu(In x, Out y) override;
@@ -54,6 +55,8 @@ class CudaLayerKernels final : public LayerKernels<float> {
   void embed(In tokens, std::int64_t positions, std::int64_t width, In token, In position,
              Out y) override;
   void embed_params(In tokens, std::int64_t width, In dy, Out token, Out position) override;
+  void look_up(In tokens, std::int64_t first, std::int64_t width, In token, Out y) override;
+  void look_up_params(In tokens, std::int64_t first, std::int64_t width, In dy, Out token) override;
   void attention(const AttentionShape& shape, In x, Out scratch, Out saved, Out y) override;
   void attention_back(const AttentionShape& shape, In x, In saved, In dy, Out scratch,
                       Out dx) override;
@@ -61,6 +64,12 @@ class CudaLayerKernels final : public LayerKernels<float> {
                      std::span<double> found) override;
   void squared_error(In outputs, Labels labels, Out doutputs, std::span<double> by_label,
                      std::span<double> found) override;
+  void class_maxima(const ClassPart<float>& part, Out maxima) override;
+  void class_sums(const ClassPart<float>& part, In maxima, std::span<double> sums,
+                  std::span<double> said) override;
+  void class_losses(const ClassPart<float>& part, In maxima, std::span<const double> sums,
+                    std::span<const double> said, Out doutputs, std::span<double> by_label,
+                    std::span<double> found) override;
 
  private:
   // call(), which enqueues on stream_ and returns a Status, unless a call before it failed.

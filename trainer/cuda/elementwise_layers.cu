@@ -47,6 +47,19 @@ struct SumRows {
   }
 };
 
+struct SwapBlocks {
+  std::int64_t outer;
+  std::int64_t inner;
+  std::int64_t elems;  // of a block
+  const float* from;
+  float* to;
+  GW_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t block = i / elems;  // of `to`
+    const std::int64_t source = block % outer * inner + block / outer;
+    to[i] = from[source * elems + i % elems];
+  }
+};
+
 struct Zeros {
   float* values;
   GW_DEVICE void operator()(std::int64_t i) const { values[i] = 0; }
@@ -151,6 +164,11 @@ void CudaLayerKernels::add(In values, Out sum) {
 
 void CudaLayerKernels::scale(Out values, double factor) {
   enqueue([&] { return gradwire::scale(view(values), factor, stream_); });
+}
+
+void CudaLayerKernels::swap_blocks(std::int64_t outer, std::int64_t inner, In from, Out to) {
+  const SwapBlocks each{outer, inner, count_of(from) / outer / inner, from.data(), to.data()};
+  enqueue([&] { return for_each("swap_blocks", count_of(from), each, stream_); });
 }
 
 void CudaLayerKernels::relu(In x, Out y) {

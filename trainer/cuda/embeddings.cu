@@ -20,6 +20,20 @@ struct EmbedTokens {
   }
 };
 
+// Of a part of the vocabulary.
+struct LookUp {
+  const float* tokens;
+  std::int64_t first;
+  std::int64_t count;
+  std::int64_t width;
+  const float* token;
+  float* y;
+  GW_DEVICE void operator()(std::int64_t i) const {
+    const std::int64_t number = static_cast<std::int64_t>(tokens[i / width]) - first;
+    y[i] = number < 0 || number >= count ? 0 : token[number * width + i % width];
+  }
+};
+
 // A block to each word of the vocabulary: it looks for its places, 128 at a time, and each thread
 // adds up one feature after another of what comes back there, in the order of places as the host
 // does.
@@ -30,6 +44,7 @@ struct TokenSums {
   };
 
   const float* tokens;
+  std::int64_t first;  // word of the first block
   std::int64_t places;
   std::int64_t width;
   const float* dy;
@@ -37,9 +52,9 @@ struct TokenSums {
 
   template <class Block>
   GW_DEVICE void run(Block& block, Shared& shared) const {
-    const auto word = static_cast<float>(block.block());
-    for (std::int64_t first = 0; first < width; first += kThreads) {
-      const std::int64_t k = first + block.thread();
+    const auto word = static_cast<float>(first + block.block());
+    for (std::int64_t begin = 0; begin < width; begin += kThreads) {
+      const std::int64_t k = begin + block.thread();
       float* to = token + block.block() * width + k;
       float sum = 0;
       for (std::int64_t from = 0; from < places; from += kThreads) {
@@ -77,13 +92,21 @@ void CudaLayerKernels::embed(In tokens, std::int64_t positions, std::int64_t wid
 }
 
 void CudaLayerKernels::embed_params(In tokens, std::int64_t width, In dy, Out token, Out position) {
-  const TokenSums words{tokens.data(), count_of(tokens), width, dy.data(), token.data()};
+  look_up_params(tokens, 0, width, dy, token);
   const std::int64_t elems = count_of(position);
   const PositionSums each{count_of(dy) / elems, elems, dy.data(), position.data()};
-  enqueue([&] {
-    GW_TRY(launch("embed_tokens", words, count_of(token) / width, stream_));
-    return for_each("embed_positions", elems, each, stream_);
-  });
+  enqueue([&] { return for_each("embed_positions", elems, each, stream_); });
+}
+
+void CudaLayerKernels::look_up(In tokens, std::int64_t first, std::int64_t width, In token, Out y) {
+  const LookUp each{tokens.data(), first, count_of(token) / width, width, token.data(), y.data()};
+  enqueue([&] { return for_each("look_up", count_of(y), each, stream_); });
+}
+
+void CudaLayerKernels::look_up_params(In tokens, std::int64_t first, std::int64_t width, In dy,
+                                      Out token) {
+  const TokenSums words{tokens.data(), first, count_of(tokens), width, dy.data(), token.data()};
+  enqueue([&] { return launch("embed_tokens", words, count_of(token) / width, stream_); });
 }
 
 }  // namespace gradwire::cuda

@@ -69,6 +69,16 @@ struct AttentionShape {
   std::int64_t heads = 1;
 };
 
+// Outputs of some classes for each label, (labels.size(), classes here), where other ranks have
+// those of the others: `first` is the number of the first one here, `all` of how many.
+template <typename T>
+struct ClassPart {
+  std::span<const T> outputs;
+  std::span<const std::uint32_t> labels;
+  std::int64_t first = 0;
+  std::int64_t all = 0;
+};
+
 // What a dropout does to the elements from `first` on of the step's global batch.
 struct DropoutMask {
   RandomStream draws;
@@ -97,6 +107,9 @@ class LayerKernels {
   virtual void fill_zeros(std::span<T> values) = 0;
   virtual void add(std::span<const T> values, std::span<T> sum) = 0;  // sum += values
   virtual void scale(std::span<T> values, double factor) = 0;
+  // from: (outer, inner, n), to: (inner, outer, n).
+  virtual void swap_blocks(std::int64_t outer, std::int64_t inner, std::span<const T> from,
+                           std::span<T> to) = 0;
   virtual void relu(std::span<const T> x, std::span<T> y) = 0;
   virtual void relu_back(std::span<const T> x, std::span<const T> dy, std::span<T> dx) = 0;
   virtual void gelu(std::span<const T> x, std::span<T> y) = 0;
@@ -155,6 +168,13 @@ class LayerKernels {
   virtual void embed_params(std::span<const T> tokens, std::int64_t width, std::span<const T> dy,
                             std::span<T> token, std::span<T> position) = 0;
 
+  // As VocabularyEmbedding: the rows of tokens from number `first` on that `token`, (tokens here,
+  // width), has; of others' zeros. There and back.
+  virtual void look_up(std::span<const T> tokens, std::int64_t first, std::int64_t width,
+                       std::span<const T> token, std::span<T> y) = 0;
+  virtual void look_up_params(std::span<const T> tokens, std::int64_t first, std::int64_t width,
+                              std::span<const T> dy, std::span<T> token) = 0;
+
   // As CausalAttention; scratch: 2 rows heads positions^2.
   virtual void attention(const AttentionShape& shape, std::span<const T> x, std::span<T> scratch,
                          std::span<T> saved, std::span<T> y) = 0;
@@ -171,6 +191,19 @@ class LayerKernels {
   virtual void squared_error(std::span<const T> outputs, std::span<const std::uint32_t> labels,
                              std::span<T> doutputs, std::span<double> by_label,
                              std::span<double> found) = 0;
+
+  // cross_entropy() of a part of the classes, in three calls, between which ranks exchange what
+  // they wrote. maxima: of each label's outputs here; then the largest of all ranks'.
+  virtual void class_maxima(const ClassPart<T>& part, std::span<T> maxima) = 0;
+  // sums: each label's exponentials below its maximum, then its own output where that is here, else
+  // 0; then the sums of all ranks'. said: the number of the first class that has the maximum,
+  // negative, -all where none does; then the largest of all ranks'. Empty: hits are not wanted.
+  virtual void class_sums(const ClassPart<T>& part, std::span<const T> maxima,
+                          std::span<double> sums, std::span<double> said) = 0;
+  virtual void class_losses(const ClassPart<T>& part, std::span<const T> maxima,
+                            std::span<const double> sums, std::span<const double> said,
+                            std::span<T> doutputs, std::span<double> by_label,
+                            std::span<double> found) = 0;
 };
 
 }  // namespace gradwire

@@ -1,4 +1,4 @@
-// A row that belongs to every row of a matrix (a bias), there and back.
+// A row that belongs to every row of a matrix (a bias), there and back, and rows of zeros.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,12 @@ void add_row(LayerKernels<T>* device, std::span<const T> row, std::span<T> value
     T* const to = values.data() + at;
     for (std::size_t i = 0; i < row.size(); ++i) to[i] += row[i];
   }
+}
+
+template <typename T>
+void fill_zeros(LayerKernels<T>* device, std::span<T> values) {
+  if (device != nullptr) return device->fill_zeros(values);
+  std::fill(values.begin(), values.end(), T(0));
 }
 
 // sum: (n) of values (rows, n), from the first row to the last; overwritten.

@@ -24,7 +24,8 @@ Result<std::unique_ptr<DeviceBatch>> device_batch(const SourceParts& parts, cons
                               .labels = parts.data.labels_per_sample(),
                               .at_once = static_cast<std::size_t>(plan.schedule.micro_batches),
                               .reads = holds(0),
-                              .judges = holds(last)},
+                              .judges = holds(last),
+                              .peers = parts.options.peers},
                              memory);
 }
 

@@ -220,7 +220,7 @@ Status StageWork::judge(Held& held, int micro) {
     GW_TRY(there_->load_labels(rows_of(micro), at));
     there_->judge(model_.loss(), labels, outputs, {}, at);
     micros_[at].judged = labels;
-    return {};
+    return peers_ == nullptr ? Status() : peers_->status();
   }
   const auto judged = here.first(static_cast<std::size_t>(labels));
   judgement_.correct += output_loss_.count_correct(outputs, judged);
@@ -242,7 +242,7 @@ Status StageWork::derive_loss(Held& held, int micro) {
     there_->judge(model_.loss(), count, outputs, by_outputs, at);
     micros_[at].judged = count;
     if (batch.loss_scale != 1) there_->kernels().scale(by_outputs, batch.loss_scale);
-    return {};
+    return peers_ == nullptr ? Status() : peers_->status();
   }
   micros_[at].loss = output_loss_.mean(outputs, labels, by_outputs);
   if (peers_ != nullptr) GW_TRY(peers_->status());
@@ -253,6 +253,10 @@ Status StageWork::derive_loss(Held& held, int micro) {
 Status StageWork::settle() {
   if (there_ == nullptr) return {};
   GW_ASSIGN(const std::span<const DeviceBatch::Found> found, there_->found());
+  if (peers_ != nullptr) {
+    peers_->finish();
+    GW_TRY(peers_->status());
+  }
   for (std::size_t at = 0; at < micros_.size(); ++at) {
     const std::int64_t judged = micros_[at].judged;
     if (judged == 0) continue;

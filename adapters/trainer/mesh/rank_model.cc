@@ -27,9 +27,6 @@ Result<std::unique_ptr<RankModel::Stages>> RankModel::make_stages(const Model<fl
 Result<std::unique_ptr<RankModel>> RankModel::create(const Model<float>& whole,
                                                      const RankModelOptions& options,
                                                      MeshGroups& groups) {
-  if (!options.shared.empty() && options.stream.device.space != MemorySpace::kHost) {
-    return Status(Code::kUnsupported, "tensors that ranks share on a GPU (expected the CPU)");
-  }
   std::unique_ptr<Stages> stages;
   ModelDivision division{.shared = options.shared};
   if (options.schedule) {

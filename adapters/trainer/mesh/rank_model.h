@@ -32,8 +32,8 @@ struct RankModelOptions {
   std::optional<PipelineSchedule> schedule = {};
   // As plan_stages() has it, for strategies that bring parameters (Demands::layer_by_layer).
   bool gathers = false;
-  // What the rank computes on. On a device messages between stages are its memory, and by NCCL
-  // their links are ordered.
+  // What the rank computes on. On a device messages between stages, and sums among ranks that share
+  // tensors, are of its memory, and by NCCL the links between stages are ordered.
   Stream stream = {};
 };
 
@@ -42,8 +42,7 @@ class RankModel {
  public:
   // `whole`, the undivided model, `groups` and the stream are borrowed for the object's life.
   // Collective over the rank's groups of the scopes model, pp, tp and, where the ends of stages are
-  // tied, embed. Errors as plan_stages() and CommunicatorTransfers::create(). kUnsupported: tensors
-  // that are shared on a GPU.
+  // tied, embed. Errors as plan_stages() and CommunicatorTransfers::create().
   static Result<std::unique_ptr<RankModel>> create(const Model<float>& whole,
                                                    const RankModelOptions& options,
                                                    MeshGroups& groups);

@@ -1,12 +1,22 @@
 #include "adapters/trainer/tensor/communicator_peers.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <string>
 #include <utility>
+
+#include "adapters/trainer/pipeline/communicator_transfers.h"
+#include "base/mesh.h"
 
 namespace gradwire {
 
 using SteadyClock = std::chrono::steady_clock;
+
+CommunicatorPeers::CommunicatorPeers(Communicator& group, const Stream& stream)
+    : group_(&group),
+      stream_(stream),
+      follows_(links_of(group, stream.device) == PipelineLinks::kOrdered) {}
 
 template <typename Byte>
 BasicTensorView<Byte> CommunicatorPeers::view(std::span<Byte> bytes, DType type) const {
@@ -14,12 +24,24 @@ BasicTensorView<Byte> CommunicatorPeers::view(std::span<Byte> bytes, DType type)
   return {bytes.data(), Shape::vector(elems), type, stream_.device};
 }
 
+// What a rank has to send at least, which is what an operation over NCCL counts when it has ended:
+// the group's count may then have others' in it.
+std::uint64_t CommunicatorPeers::least_sent(const OpCall& call) const {
+  const std::uint64_t in = call.in.bytes().size();
+  const std::uint64_t out = call.out.bytes().size();
+  if (call.kind == OpKind::kAllGather) return out - in;
+  if (call.kind == OpKind::kReduceScatter) return in - out;
+  const Range own = even_part(call.in.elems(), group_->size(), group_->rank());
+  return 2 * static_cast<std::uint64_t>(call.in.elems() - own.size()) * size_of(call.in.dtype());
+}
+
 void CommunicatorPeers::start(const OpCall& call, std::string_view name) {
   if (!status_.ok()) return;
   const auto begin = SteadyClock::now();
   if (under_way_.empty()) sent_before_ = group_->bytes_sent();
   OpOptions options;
-  options.algorithm = call.kind == OpKind::kAllGather ? "auto" : "canonical";
+  const bool sums = call.kind != OpKind::kAllGather;
+  options.algorithm = sums && !follows_ ? "canonical" : "auto";
   options.stream = stream_;
   auto work = group_->start(call, options);
   if (!work.has_value()) {
@@ -27,6 +49,7 @@ void CommunicatorPeers::start(const OpCall& call, std::string_view name) {
     return;
   }
   ++exchanges_;
+  if (follows_) bytes_sent_ += least_sent(call);
   under_way_.push_back({std::move(work).value(), name, begin});
 }
 
@@ -55,10 +78,7 @@ void CommunicatorPeers::scatter_sum(ConstByteSpan all, ByteSpan mine, DType type
 void CommunicatorPeers::await() {
   const auto begin = SteadyClock::now();
   for (UnderWay& one : under_way_) {
-    const Status ended = one.work.wait_on(stream_);
-    if (status_.ok() && !ended.ok()) {
-      status_ = ended.with_context(std::string(one.name) + " among tensor peers");
-    }
+    keep(follows_ ? one.work.wait_on(stream_) : one.work.wait(), one.name);
     if (told_ == nullptr) continue;
     (*told_)({.kind = TrainerSpan::Kind::kPeers,
               .layer = one.name,
@@ -66,9 +86,32 @@ void CommunicatorPeers::await() {
               .begin = one.begin,
               .end = SteadyClock::now()});
   }
-  if (!under_way_.empty()) bytes_sent_ += group_->bytes_sent() - sent_before_;
+  if (follows_) {
+    std::ranges::move(under_way_, std::back_inserter(followed_));
+  } else if (!under_way_.empty()) {
+    bytes_sent_ += group_->bytes_sent() - sent_before_;
+  }
   under_way_.clear();
+  drop_followed();
   waited_seconds_ += std::chrono::duration<double>(SteadyClock::now() - begin).count();
+}
+
+void CommunicatorPeers::keep(const Status& ended, std::string_view name) {
+  if (!status_.ok() || ended.ok()) return;
+  status_ = ended.with_context(std::string(name) + " among tensor peers");
+}
+
+// Those that have ended: a step starts hundreds of them.
+void CommunicatorPeers::drop_followed() {
+  while (!followed_.empty() && followed_.front().work.done()) {
+    keep(followed_.front().work.wait(), followed_.front().name);
+    followed_.pop_front();
+  }
+}
+
+void CommunicatorPeers::finish() {
+  for (UnderWay& one : followed_) keep(one.work.wait(), one.name);
+  followed_.clear();
 }
 
 }  // namespace gradwire

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <string_view>
 #include <vector>
 
@@ -16,23 +17,25 @@
 namespace gradwire {
 
 // Sums are folded in rank order ("canonical"), so that their bits depend on nothing but the ranks'
-// parts. Deadlines are the communicator's: each exchange has one.
+// parts; on a device whose group has NCCL they are NCCL's, which the stream waits for. Over
+// messages the host waits in await(). Deadlines are the communicator's: each exchange has one.
 class CommunicatorPeers final : public LayerPeers {
  public:
   // The group, of Scope::kTensor, is borrowed. stream: where layers compute; memory is that
   // device's.
-  explicit CommunicatorPeers(Communicator& group, const Stream& stream = {})
-      : group_(&group), stream_(stream) {}
+  explicit CommunicatorPeers(Communicator& group, const Stream& stream = {});
 
   int ranks() const override { return group_->size(); }
   int rank() const override { return group_->rank(); }
   void await() override;
+  void finish() override;
   Status status() const override { return status_; }
 
   double waited_seconds() const override { return waited_seconds_; }
 
-  // Bytes that this rank has sent in exchanges that have ended, since this object's birth. The
-  // group may be one that others send over, too.
+  // Bytes that this rank has sent in exchanges that have ended, since this object's birth; over
+  // NCCL that were started, and the least that they send. The group may be one that others send
+  // over, too.
   std::uint64_t bytes_sent() const { return bytes_sent_; }
   // Exchanges that were started since its birth.
   std::int64_t exchanges() const { return exchanges_; }
@@ -53,12 +56,17 @@ class CommunicatorPeers final : public LayerPeers {
   void scatter_sum(ConstByteSpan all, ByteSpan mine, DType type) override;
   template <typename Byte>
   BasicTensorView<Byte> view(std::span<Byte> bytes, DType type) const;
+  std::uint64_t least_sent(const OpCall& call) const;
   void start(const OpCall& call, std::string_view name);
+  void keep(const Status& ended, std::string_view name);
+  void drop_followed();
 
   Communicator* group_;
   Stream stream_;
+  bool follows_;  // the stream waits, not the host
   Status status_;
   std::vector<UnderWay> under_way_;
+  std::deque<UnderWay> followed_;  // awaited by the stream, oldest first
   std::uint64_t sent_before_ = 0;  // the oldest that is under way, by the group
   std::uint64_t bytes_sent_ = 0;
   double waited_seconds_ = 0;

@@ -48,7 +48,6 @@ const std::vector<Unserved>& unserved_when_divided() {
       {"tp", "--recompute", "none, full, sqrt or layers of a segment",
        [](Options o) { return o.recompute == "selective"; }},
       {"tp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
-      {"tp", "--device", "--device cpu", is_on_device},
       {"tp", "--measure-every", "--measure-every 0", [](Options o) { return o.measure_every > 0; }},
   };
   return all;

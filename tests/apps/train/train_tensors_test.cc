@@ -43,12 +43,14 @@ class TrainTensors : public ::testing::Test {
                 "canonical",
                 "--check-every",
                 "1",
+                "--eval",
+                "8",
                 "--metrics",
                 file("m.jsonl"),
                 "--save-params",
                 file(saved)};
     if (std::ranges::find(more, "--steps") == more.end()) {
-      words.insert(words.end(), {"--steps", "6"});
+      words.insert(words.end(), {"--steps", "4"});
     }
     words.insert(words.end(), more.begin(), more.end());
     EXPECT_EQ(train(words), "ok") << parallel;

@@ -1,35 +1,19 @@
 // How often the host waits for the device while stages train: the same number of times whatever
-// number of micro-batches there is, beside the messages that it reads. The program is linked with
-// --wrap of what waits.
+// number of micro-batches there is, beside the messages that it reads.
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <vector>
 
-#include "device/cuda/memory_calls.h"
+#include "tests/gpu/counted_waits.h"
 #include "tests/gpu/messages/stage_runs.h"
-
-namespace {
-
-thread_local std::size_t waits = 0;  // of this thread, for a stream
-
-}  // namespace
-
-// cuda::synchronize(), and what the linker puts in its place.
-gradwire::Status real_synchronize(const gradwire::Stream& stream) asm(
-    "__real__ZN8gradwire4cuda11synchronizeERKNS_6StreamE");
-gradwire::Status counted_synchronize(const gradwire::Stream& stream) asm(
-    "__wrap__ZN8gradwire4cuda11synchronizeERKNS_6StreamE");
-gradwire::Status counted_synchronize(const gradwire::Stream& stream) {
-  ++waits;
-  return real_synchronize(stream);
-}
 
 namespace gradwire::stage_waits_test {
 namespace {
 
 using gpu::StageJob;
 using gpu::StageOutcome;
+using gpu::waits;
 
 // By rank: waits of `steps` steps and of the evaluation behind them.
 std::vector<std::size_t> waits_of(StageJob job, int micro_batches, std::int64_t steps) {

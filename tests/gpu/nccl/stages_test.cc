@@ -9,9 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/gpu/nccl/nccl_threads.h"
+#include "tests/gpu/nccl/nccl_training.h"
 #include "tests/gpu/nccl/over_fake_nccl.h"
-#include "tests/gpu/stage_training.h"
 #include "tests/support/fails.h"
 
 namespace gradwire {
@@ -22,23 +21,7 @@ using gpu::StageOutcome;
 
 class StagesOverNccl : public gpu::OverFakeNccl {
  protected:
-  // By rank.
-  static std::vector<StageOutcome> train(const StageJob& job) {
-    std::vector<StageOutcome> outcomes(static_cast<std::size_t>(job.ranks()));
-    const auto faults = gpu::on_nccl_threads(
-        job.ranks(), {.deadline_seconds = 60}, {GW_FAKE_NCCL},
-        [&](std::unique_ptr<Communicator> world) -> std::string {
-          StageOutcome& outcome = outcomes[static_cast<std::size_t>(world->rank())];
-          const gpu::OwnStream own;
-          const Status status = gpu::train_stage_rank(*world, gpu::small_problem(job.family), job,
-                                                      own.stream(), outcome);
-          if (status.ok()) return "";
-          world->abort("a rank failed");
-          return std::string(status.message());
-        });
-    for (std::size_t rank = 0; rank < outcomes.size(); ++rank) outcomes[rank].fault = faults[rank];
-    return outcomes;
-  }
+  static std::vector<StageOutcome> train(const StageJob& job) { return gpu::train_over_nccl(job); }
 
   void expect_whole_bits(StageJob job, const std::vector<int>& stages,
                          const std::vector<PipelineKind>& kinds = {

@@ -43,7 +43,7 @@ void SequenceInput<T>::forward(const LayerPass<T>& pass) const {
   const std::span<T> gathered = several ? part_of(pass.scratch, 0, elems(pass.rows)) : whole;
   pass.peers->start_gather(pass.x, gathered);
   pass.peers->await();
-  if (several) to_sample_order<T>(gathered, pass.rows, share_.ranks, whole);
+  if (several) to_sample_order<T>(pass.device, gathered, pass.rows, share_.ranks, whole);
   inside_->forward(inner(pass));
 }
 
@@ -65,7 +65,7 @@ void SequenceInput<T>::backward_input(const LayerPass<T>& pass, std::span<const 
   std::span<T> ordered = whole;
   if (pass.rows > 1) {
     ordered = part_of(pass.stash, whole_lines<T>(elems(pass.rows)), elems(pass.rows));
-    to_rank_order<T>(whole, pass.rows, share_.ranks, ordered);
+    to_rank_order<T>(pass.device, whole, pass.rows, share_.ranks, ordered);
   }
   pass.peers->start_scatter_sum(std::span<const T>(ordered), dx);
 }

@@ -38,7 +38,7 @@ void SequenceRowLinear<T>::forward(const LayerPass<T>& pass) const {
   std::span<T> ordered = own.y;
   if (pass.rows > 1) {
     ordered = part_of(pass.scratch, whole_lines<T>(elems(pass.rows)), elems(pass.rows));
-    to_rank_order<T>(own.y, pass.rows, share_.ranks, ordered);
+    to_rank_order<T>(pass.device, own.y, pass.rows, share_.ranks, ordered);
   }
   pass.peers->start_scatter_sum(std::span<const T>(ordered), pass.y);
   pass.peers->await();
@@ -53,7 +53,7 @@ void SequenceRowLinear<T>::backward_input(const LayerPass<T>& pass, std::span<co
   const std::span<T> gathered = several ? part_of(pass.scratch, 0, elems(pass.rows)) : whole;
   pass.peers->start_gather(dy, gathered);
   pass.peers->await();
-  if (several) to_sample_order<T>(gathered, pass.rows, share_.ranks, whole);
+  if (several) to_sample_order<T>(pass.device, gathered, pass.rows, share_.ranks, whole);
   row_.backward_input(of_weight(pass), whole, dx);
 }
 

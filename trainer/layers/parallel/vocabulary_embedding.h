@@ -38,7 +38,7 @@ class VocabularyEmbedding final : public Layer<T> {
 
  private:
   std::int64_t token_elems() const { return here_.size() * shape_.width; }
-
+  std::int64_t position_elems() const { return shape_.positions * shape_.width; }
   Range positions_here() const { return share_.stream(shape_.positions); }
   std::int64_t elems(std::int64_t rows) const { return rows * shape_.positions * shape_.width; }
   // Of parameters or their gradients: the rows of the positions that are here.
@@ -49,6 +49,7 @@ class VocabularyEmbedding final : public Layer<T> {
   }
   // The rows of tokens that are here, 0 for the others.
   void look_up(const LayerPass<T>& pass, std::span<T> y) const;
+  void add_tokens(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> tokens) const;
   // Of all positions.
   std::span<const T> gathered(const LayerPass<T>& pass, std::span<const T> dy) const;
 
