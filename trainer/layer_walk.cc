@@ -29,9 +29,8 @@ Result<std::size_t> segment_length(std::string_view policy, std::size_t layers) 
 // Keeps what is dearer to compute again, for the memory that it takes, than all of it together.
 void keep_dear_ones(const Model<float>& model, const LayerRange& range,
                     std::vector<Segment>& segments) {
-  constexpr std::int64_t kRows = 64;  // so that what does not grow with them weighs as it will
-  const auto elems = [&](std::size_t layer) { return model.layer(layer).saved_elems(kRows); };
-  const auto macs = [&](std::size_t layer) { return model.layer(layer).cost().forward_macs; };
+  const auto elems = [&](std::size_t layer) { return model.weight(layer).kept; };
+  const auto macs = [&](std::size_t layer) { return model.weight(layer).macs; };
   std::int64_t all_elems = 0;
   std::int64_t all_macs = 0;
   for (std::size_t layer = range.begin; layer < range.end; ++layer) {

@@ -25,7 +25,7 @@ namespace gradwire {
 // "sqrt" (about sqrt(layers) segments of as many layers), a number, the layers of a segment, or
 // "selective": every layer is a segment, and of those that keep anything inside the ones are
 // computed again that cost fewer products for an element kept than all of them do together; where
-// all cost the same, all. kInvalidArgument for another word.
+// all cost the same, all; layers weigh as Model::weight() says. kInvalidArgument for another word.
 // Source of choosing by cost: Korthikanti, Casper, Lym, McAfee, Andersch, Shoeybi, Catanzaro,
 // "Reducing activation recomputation in large transformer models", MLSys 2023, section 5, which
 // chooses the attention's scores; attention here never keeps those.

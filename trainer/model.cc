@@ -80,6 +80,7 @@ void Model<T>::append_part(const Model& whole, std::size_t layer) {
   const Stage& stage = whole.stages_[layer];
   if (stage.tied < 0) {
     append(stage.name, stage.layer, stage.input);
+    stages_.back().weight = stage.weight;
     const auto count = static_cast<std::size_t>(stage.end_parameter - stage.first_parameter);
     for (std::size_t i = 0; i < count; ++i) {
       const auto from = static_cast<std::size_t>(stage.first_parameter) + i;
@@ -92,9 +93,11 @@ void Model<T>::append_part(const Model& whole, std::size_t layer) {
   const auto here = std::ranges::find(table_, info.name, &ParameterInfo::name);
   if (here != table_.end()) {
     append_to(static_cast<int>(here - table_.begin()), stage.name, stage.layer, stage.input);
+    stages_.back().weight = stage.weight;
     return;
   }
   append(stage.name, stage.layer, stage.input);
+  stages_.back().weight = stage.weight;
   Stage& last = stages_.back();
   info.offset = parameter_elems(table_);
   last.params = {info.offset, info.shape.elems()};
@@ -122,6 +125,23 @@ Model<T> Model<T>::part(std::span<const LayerRange> ranges) const {
 template <typename T>
 void Model<T>::set_init(const std::function<void(ParameterInfo&)>& change) {
   for (ParameterInfo& info : table_) change(info);
+}
+
+template <typename T>
+auto Model<T>::weight(std::size_t layer) const -> Weight {
+  const Stage& stage = stages_[layer];
+  if (stage.weight) return *stage.weight;
+  return {stage.layer->saved_elems(kWeighedRows), stage.layer->cost().forward_macs};
+}
+
+template <typename T>
+void Model<T>::weigh_as(const Model& whole) {
+  for (Stage& stage : stages_) {
+    const auto same = std::ranges::find(whole.stages_, stage.name, &Stage::name);
+    stage.weight = same == whole.stages_.end()
+                       ? Weight()
+                       : whole.weight(static_cast<std::size_t>(same - whole.stages_.begin()));
+  }
 }
 
 template <typename T>

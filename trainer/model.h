@@ -70,6 +70,17 @@ class Model {
   // gradients are added up where they are parts (trainer/placement.h). kInvalidArgument names the
   // layer.
   Status check_placement() const;
+  // What recompute "selective" weighs a layer by: elements that it keeps inside for kWeighedRows
+  // samples, so that what does not grow with them weighs as it will, and products forward.
+  struct Weight {
+    std::int64_t kept = 0;
+    std::int64_t macs = 0;
+  };
+  static constexpr std::int64_t kWeighedRows = 64;
+  Weight weight(std::size_t layer) const;
+  // Layers weigh as those of the same names in the whole model: ranks that share it choose alike,
+  // whatever the size of their parts. One that is not there keeps what it has inside.
+  void weigh_as(const Model& whole);
   // Replaces how parameters start, and whether they are summed: `change` is called for each.
   void set_init(const std::function<void(ParameterInfo&)>& change);
 
@@ -164,6 +175,7 @@ class Model {
     std::int64_t uses_before = 0;
     Part buffers;
     Part statistics;
+    std::optional<Weight> weight = {};  // none: its own
   };
   LayerPass<T> layer_pass(const ModelPass<T>& pass, std::size_t level) const;
   Status derive_params(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,

@@ -87,6 +87,12 @@ Result<Model<T>> make_model(const ModelOptions& options, SampleShape input, std:
                                                  options.name.c_str(), *options.dropout));
   }
   GW_ASSIGN(Model<T> model, families::make<T>(options, input, classes));
+  if (options.share.divides()) {
+    ModelOptions undivided = options;
+    undivided.share = {};
+    GW_ASSIGN(const Model<T> whole, families::make<T>(undivided, input, classes));
+    model.weigh_as(whole);
+  }
   // A mistake of ours, not of who asks.
   if (options.share.divides()) {
     if (const Status placed = model.check_placement(); !placed.ok()) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string_view>
 
+#include "adapters/trainer/entry_owner.h"
 #include "base/check.h"
 #include "base/elements.h"
 #include "base/small_floats.h"
@@ -24,10 +25,13 @@ std::span<float> floats_of(const Buffer& buffer) {
   return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
 
-// The entries of an aggregator's state that error feedback keeps for later.
-bool is_residual(std::string_view name) {
-  return name.ends_with(".error") || name.ends_with(".error2") || name.ends_with(".shard_error") ||
-         name.ends_with(".coder.residual");
+// The parameter of an entry of an aggregator's state that error feedback keeps for later; "" for
+// other entries.
+std::string_view residual_owner(std::string_view name) {
+  for (const std::string_view what : {".error", ".error2", ".shard_error", ".coder.residual"}) {
+    if (name.ends_with(what)) return name.substr(0, name.size() - what.size());
+  }
+  return {};
 }
 
 template <typename T>
@@ -56,10 +60,10 @@ struct Residual {
   double tensors = 0;
   double squares = 0;
 };
-Residual residual_of(Aggregator& aggregator) {
+Residual residual_of(Aggregator& aggregator, const std::set<std::string>& parameters) {
   Residual all;
   for (const NamedTensor& entry : aggregator.state()) {
-    if (!is_residual(entry.name)) continue;
+    if (!parameters.contains(std::string(residual_owner(entry.name)))) continue;
     ++all.tensors;
     all.squares += squares_of(entry.tensor);
   }
@@ -70,7 +74,7 @@ Residual residual_of(Aggregator& aggregator) {
 
 Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
     DistributedStrategy& strategy, Communicator& communicator, std::int64_t every,
-    std::span<const NamedTensor> gradients, const MemoryArena& memory) {
+    std::span<const NamedTensor> gradients, const MeasuringOptions& options) {
   GW_CHECK(every >= 1);
   if (strategy.gradient_averages() == nullptr) {
     return Status(Code::kUnsupported, "no averages of gradients to measure");
@@ -83,7 +87,10 @@ Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
   std::int64_t elems = 0;
   bool there = false;
   bool narrow = false;
+  const EntryOwner owner(options.share, {});
   for (const NamedTensor& gradient : gradients) {
+    made->counts_.push_back(owner.writes(gradient.name));
+    if (made->counts_.back()) made->kept_.insert(gradient.name);
     made->offsets_.push_back(elems);
     made->gradients_.push_back(gradient.tensor);
     elems += gradient.tensor.elems();
@@ -92,9 +99,9 @@ Result<std::unique_ptr<MeasuredGradients>> MeasuredGradients::create(
   }
   const std::size_t bytes = static_cast<std::size_t>(elems) * sizeof(float);
   if (!there) {
-    GW_ASSIGN(made->exact_, memory.allocate(MemoryClass::kOther, bytes));
+    GW_ASSIGN(made->exact_, options.memory.allocate(MemoryClass::kOther, bytes));
     if (narrow) {
-      GW_ASSIGN(made->averages_, memory.allocate(MemoryClass::kOther, bytes));
+      GW_ASSIGN(made->averages_, options.memory.allocate(MemoryClass::kOther, bytes));
     }
     return made;
   }
@@ -197,6 +204,7 @@ MeasuredGradients::Average MeasuredGradients::average(std::size_t index) const {
 Result<double> MeasuredGradients::squared_difference() {
   double difference = 0;
   for (std::size_t t = 0; t < gradients_.size(); ++t) {
+    if (!counts_[t]) continue;
     const Average averaged = average(t);
     const auto exact = part(exact_, t).subspan(static_cast<std::size_t>(averaged.begin));
     for (std::size_t i = 0; i < averaged.values.size(); ++i) {
@@ -209,6 +217,15 @@ Result<double> MeasuredGradients::squared_difference() {
   return difference;
 }
 
+double MeasuredGradients::exact_squares() const {
+  double sum = 0;
+  for (std::size_t t = 0; t < gradients_.size(); ++t) {
+    if (!counts_[t]) continue;
+    for (const float value : part(exact_, t)) sum += static_cast<double>(value) * double{value};
+  }
+  return sum;
+}
+
 Status MeasuredGradients::measure(const Stream& stream) {
   const auto start = Clock::now();
   if (averages_) GW_TRY(fetch_averages(stream));
@@ -219,12 +236,11 @@ Status MeasuredGradients::measure(const Stream& stream) {
                            {.algorithm = "ring", .deadline = std::nullopt, .stream = {}}));
   GW_TRY(work.wait());
   GW_ASSIGN(const double difference, squared_difference());
-  const Residual residual = residual_of(*strategy_.gradient_averages());
+  const Residual residual = residual_of(*strategy_.gradient_averages(), kept_);
   std::array<double, 2> kept{residual.squares, residual.tensors};
   GW_TRY(strategy_.consensus().mean(kept, Scope::kData));
   // Other ranks have the rest of the model, where it is in parts.
-  std::array<double, 4> sums{difference, squares(std::span<const float>(floats_of(exact_))),
-                             kept[0], kept[1]};
+  std::array<double, 4> sums{difference, exact_squares(), kept[0], kept[1]};
   if (strategy_.consensus().ranks(Scope::kModel) > 1) {
     GW_TRY(strategy_.consensus().sum(sums, Scope::kModel));
   }

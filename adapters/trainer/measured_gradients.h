@@ -4,13 +4,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "adapters/trainer/distributed_strategy.h"
 #include "gradwire/buffer.h"
 #include "gradwire/communicator.h"
 #include "trainer/memory/memory_arena.h"
+#include "trainer/model_share.h"
 #include "trainer/strategy/strategy.h"
 
 namespace gradwire {
@@ -24,6 +27,13 @@ struct GradientErrors {
   std::optional<double> residual_norm;
 };
 
+struct MeasuringOptions {
+  MemoryArena memory = {};  // of the host, where copies of gradients lie that lie there, too
+  // Where this rank holds a part of the model: who holds what, read by create() alone. What several
+  // ranks of Scope::kModel hold counts on the first. null: all is here.
+  const ModelShare* share = nullptr;
+};
+
 // A strategy that averages gradients, whole or each rank its part, which at every `every`-th step
 // of the training (the first one, too) also averages a dense copy of the gradients. What training
 // computes stays the same to the last bit. Copies lie on the host in fp32, without a loss scale,
@@ -34,14 +44,13 @@ class MeasuredGradients final : public Strategy, public GradientExchange {
   // It compares whole averages: nothing of a gradient has arrived before all have.
   static Demands demands_of(Demands strategy);
   // All are borrowed for its life. every: at least 1. gradients: f32 or 16 bits, all of one device.
-  // memory: of the host, where copies of gradients lie that lie there, too.
   // kUnsupported where ranks exchange something else than gradients; else errors as
   // Buffer::allocate().
   static Result<std::unique_ptr<MeasuredGradients>> create(DistributedStrategy& strategy,
                                                            Communicator& communicator,
                                                            std::int64_t every,
                                                            std::span<const NamedTensor> gradients,
-                                                           const MemoryArena& memory = {});
+                                                           const MeasuringOptions& options = {});
 
   Demands demands() const override { return demands_of(strategy_.demands()); }
   GradientExchange& exchange() override { return *this; }
@@ -82,12 +91,15 @@ class MeasuredGradients final : public Strategy, public GradientExchange {
   Average average(std::size_t index) const;
   Status measure(const Stream& stream);
   Result<double> squared_difference();
+  double exact_squares() const;
 
   DistributedStrategy& strategy_;
   Communicator& communicator_;
   std::int64_t every_;
   std::vector<std::int64_t> offsets_;  // of each gradient in the copy
   std::vector<TensorView> gradients_;
+  std::vector<bool> counts_;        // of each gradient: on this rank, not on another of the model
+  std::set<std::string> kept_;      // parameters whose residuals count here
   Buffer exact_;                    // this rank's gradients, then their exact average
   std::optional<Buffer> averages_;  // of gradients on a device, or in 16 bits
   double scale_ = 1;                // what gradients of 16 bits bear

@@ -168,9 +168,10 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
     // With an account of its own: what is measured is no part of what --memory counts.
     GW_ASSIGN(Communicator* const replicas, run->strategy_->groups().group(MeshScope::kDp));
     GW_ASSIGN(run->measured_,
-              MeasuredGradients::create(*run->strategy_, *replicas, options.measure_every,
-                                        run->trainer_.gradients(),
-                                        MemoryArena(Stream(), pages_of(options))));
+              MeasuredGradients::create(
+                  *run->strategy_, *replicas, options.measure_every, run->trainer_.gradients(),
+                  {.memory = MemoryArena(Stream(), pages_of(options)),
+                   .share = held.divides() ? &held.parts().share() : nullptr}));
   }
   return run;
 }

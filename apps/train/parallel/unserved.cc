@@ -39,16 +39,10 @@ const std::vector<Unserved>& unserved_when_divided() {
       {"pp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
       {"pp", "--device", "--device cpu, or neither --memory nor --dry-run",
        [](Options o) { return is_on_device(o) && (o.memory || o.dry_run); }},
-      {"pp", "--measure-every", "--measure-every 0, or no --tied",
-       [](Options o) { return o.tied && o.measure_every > 0; }},
       {"tp", "--optimizer", "sgd, nesterov, adamw or lamb", exchanges_by_itself},
       {"tp", "--algorithm", "--algorithm auto or canonical", orders_sums},
       {"tp", "--compressor", "one without intra_node=", has_two_levels},
-      // What is dear to compute again is asked of each rank's own part, which may differ.
-      {"tp", "--recompute", "none, full, sqrt or layers of a segment",
-       [](Options o) { return o.recompute == "selective"; }},
       {"tp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
-      {"tp", "--measure-every", "--measure-every 0", [](Options o) { return o.measure_every > 0; }},
   };
   return all;
 }

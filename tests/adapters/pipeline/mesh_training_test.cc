@@ -1,5 +1,6 @@
 // Replicas whose ranks share tensors and hold stages train as one rank does with the whole model.
 // mesh_matrix.cc has all meshes.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "tests/adapters/pipeline/mesh_cells.h"
+#include "tests/support/fails.h"
 
 namespace gradwire::testing::mesh_training_test {
 namespace {
@@ -174,6 +176,23 @@ TEST(TensorRanksTrainAsOne, AnOverflowOfOnePeerSkipsTheStepOnAll) {
   EXPECT_NE(half_of(made), first);
   for (const auto& [name, values] : made.tensors) {
     EXPECT_NE(skipped.tensors.at(name), values) << name;
+  }
+}
+
+// With stages and without.
+TEST(TensorRanksTrainAsOne, PeersAreAsManyAsShareTheModel) {
+  const ModelOptions options{"mlp", {16, 16, 16}};
+  const Model<float> whole = model_for(options, digits_data());
+  std::vector<Model<float>> some = shared_models(options, digits_data(), 4, false);
+  some.resize(2, whole);
+  for (const int stages : {1, 2}) {
+    const MeshEnded ended = run_mesh({.training = {.model = &whole, .ranks = 1, .accumulate = 2},
+                                      .stages = stages,
+                                      .shared = some,
+                                      .data = &digits_data()});
+    for (const Status& status : ended.statuses) {
+      EXPECT_THAT(status, fails(Code::kInvalidArgument, "2 ranks", "4 share"));
+    }
   }
 }
 

@@ -12,6 +12,7 @@
 #include "tests/adapters/tensor/tensor_ranks.h"
 #include "tests/support/fails.h"
 #include "trainer/accounts/training_memory.h"
+#include "trainer/layer_walk.h"
 #include "trainer/layers/parallel/output_loss.h"
 #include "trainer/models.h"
 
@@ -214,6 +215,34 @@ TEST(SharedModels, SequenceKeepsAPartOfTheStream) {
   const std::int64_t less =
       2 * (lines(2 * s) - lines(2 * own)) + 2 * (lines(s * h) - lines(own * h)) + 2 * (s - own) * h;
   EXPECT_EQ(kept(3, true) - kept(2, true), attention + mlp + 2 * s * h - less + 2 * lines(s * h));
+}
+
+// Ranks have 7 and 6 of 13 tokens, and by sequence what enters the head is kept there.
+TEST(SharedModels, AllRanksComputeTheSameLayersAgain) {
+  const auto again = [](const Model<float>& model, LayerRange range) {
+    std::vector<bool> layers;
+    const auto segments = recompute_segments("selective", model, range);
+    for (const Segment& segment : segments.value()) layers.push_back(segment.again);
+    return layers;
+  };
+  Problem problem = gpt_problem(2, 1);
+  problem.options.width = 12;
+  for (const std::int64_t tokens : {2, 13, 1001}) {
+    problem.classes = tokens;
+    const Model<float> whole = shared<float>(problem, {});
+    const std::vector<bool> chosen = again(whole, whole.all());
+    for (const bool sequence : {false, true}) {
+      for (int rank = 0; rank < 2; ++rank) {
+        const Model<float> part =
+            shared<float>(problem, {.ranks = 2, .rank = rank, .sequence = sequence});
+        EXPECT_EQ(again(part, part.all()), chosen) << tokens << " " << rank << " " << sequence;
+        const LayerRange last{2, part.layers()};
+        const std::vector<LayerRange> ranges{last};
+        const Model<float> stage = part.part(ranges);
+        EXPECT_EQ(again(stage, stage.all()), again(whole, last)) << tokens << " " << rank;
+      }
+    }
+  }
 }
 
 TEST(SharedModels, WhatDoesNotDivideIsNamed) {

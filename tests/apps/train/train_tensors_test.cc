@@ -79,6 +79,46 @@ TEST_F(TrainTensors, ReduceEachMicroBatch) {
 
 TEST_F(TrainTensors, KeepMomentaOfWorkers) { expect_as_replicas({"--momentum-at", "worker"}); }
 
+// The bits of a run that keeps everything; layers of a part are chosen by the whole model's costs.
+TEST_F(TrainTensors, ComputeTheSameLayersAgain) {
+  for (const char* parallel : {"tp=2", "tp=4/megatron[sequence=on]", "tp=2,pp=2"}) {
+    const auto kept = totals(parallel, "kept", {"--recompute", "none"});
+    const auto again = totals(parallel, "again", {"--recompute", "selective", "--memory"});
+    ASSERT_TRUE(kept.contains("params_hash")) << parallel;
+    EXPECT_EQ(again["params_hash"], kept["params_hash"]) << parallel;
+    for (const auto& rank : again["memory_bytes_by_stage"]) {
+      for (const auto& [name, bytes] : rank["device"].items()) {
+        EXPECT_EQ(bytes["planned"], bytes["held"]) << parallel << ": " << name << " of " << rank;
+      }
+    }
+  }
+}
+
+// What several ranks have of a gradient, or keep of it, counts once: norms, biases, positions, the
+// tied embedding of two stages. Coders draw by their rank's tensors.
+TEST_F(TrainTensors, MeasureTheErrorsOfTheWholeModel) {
+  for (const char* compressor : {"none", "signsgd:ef=ef14,min_elems=0"}) {
+    const Words words{"--compressor",    compressor, "--momentum", "0",
+                      "--measure-every", "2",        "--steps",    "3"};
+    const auto measured = [&](const std::string& parallel) {
+      totals(parallel, "measured", words);
+      return json_lines(file("m.jsonl")).front();
+    };
+    const nlohmann::json whole = measured("dp=2");
+    const double norm = whole.at("exact_norm");
+    for (const char* parallel :
+         {"dp=2,tp=2", "dp=2,tp=2/megatron[sequence=on]", "dp=2,pp=2", "dp=2,tp=2,pp=2"}) {
+      const nlohmann::json parts = measured(parallel);
+      EXPECT_NEAR(parts.at("exact_norm").get<double>(), norm, 1e-5 * norm) << parallel;
+      if (compressor == std::string("none")) continue;
+      const double nmse = whole.at("nmse");
+      EXPECT_NEAR(parts.at("nmse").get<double>(), nmse, 0.5 * nmse) << parallel;
+      const double residual = whole.at("residual_norm");
+      EXPECT_NEAR(parts.at("residual_norm").get<double>(), residual, 0.3 * residual) << parallel;
+    }
+  }
+}
+
 // Of every rank that holds a part, what was counted is what was planned.
 TEST_F(TrainTensors, TellTheMemoryOfEveryRank) {
   const auto tables_of = [&](const std::string& parallel) {
