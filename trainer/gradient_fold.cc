@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/elements.h"
@@ -54,6 +55,9 @@ Result<GradientFold> GradientFold::create(GradientTable table, const TrainingOpt
   fold.table_ = std::move(table);
   fold.accumulate_ = options.accumulate;
   fold.clip_worker_ = options.clip_worker;
+  if (fold.clip_worker_ > 0 && options.peers != nullptr && options.share != nullptr) {
+    fold.count_among_peers(*options.share, *options.peers);
+  }
   fold.precision_ = options.precision;
   fold.form_ = form_of(options, demands);
   fold.needs_whole_ = needs_whole(options, demands);
@@ -341,6 +345,30 @@ Status GradientFold::add_up(int micro) {
   return {};
 }
 
+void GradientFold::count_among_peers(const ModelShare& share, LayerPeers& peers) {
+  peers_ = &peers;
+  for (int index = 0; index < table_.parameters(); ++index) {
+    const std::string& name = table_.tensors[static_cast<std::size_t>(index)].name;
+    const auto same = std::ranges::find(share.tensors, name, &ModelShare::Tensor::name);
+    counts_.push_back(same == share.tensors.end() ||
+                      owner_of(same->held, share.rank) == share.rank);
+  }
+  squares_.resize(counts_.size());
+}
+
+// Among peers one sum a tensor, added in the model's order: what several of them have counts once.
+Result<double> GradientFold::worker_norm(std::span<const float> own) {
+  if (peers_ == nullptr) return gradwire::norm(own);
+  for (std::size_t i = 0; i < squares_.size(); ++i) {
+    const Range at = range(static_cast<int>(i));
+    squares_[i] = counts_[i] ? sum_of_squares(own.subspan(at.first, at.count)) : 0;
+  }
+  peers_->start_sum(std::span(squares_));
+  peers_->await();
+  GW_TRY(peers_->status());
+  return std::sqrt(std::accumulate(squares_.begin(), squares_.end(), 0.0));
+}
+
 // A worker's own gradient, before anybody else sees it.
 Status GradientFold::clip_worker(std::span<float> own) {
   if (clip_worker_ == 0) return {};
@@ -348,7 +376,8 @@ Status GradientFold::clip_worker(std::span<float> own) {
     GW_TRY(kernels_->sum_of_squares(own, numbers_.there<double>()));
     return kernels_->clip(numbers_.there<double>(), clip_worker_, own);
   }
-  clip_to(own, gradwire::norm(own), clip_worker_);
+  GW_ASSIGN(const double length, worker_norm(own));
+  clip_to(own, length, clip_worker_);
   return {};
 }
 

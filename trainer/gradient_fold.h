@@ -37,6 +37,7 @@
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
+#include "trainer/layer_peers.h"
 #include "trainer/memory/paged_tensors.h"
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/parameters.h"
@@ -156,6 +157,8 @@ class GradientFold {
   Status finish_micro(int micro, double loss_scale);
   Status take_momentum(std::span<float> u, std::span<float> own);
   Status clip_worker(std::span<float> own);
+  void count_among_peers(const ModelShare& share, LayerPeers& peers);
+  Result<double> worker_norm(std::span<const float> own);
 
   GradientTable table_;
   MemoryArena arena_;
@@ -166,6 +169,11 @@ class GradientFold {
   int accumulate_ = 1;
   double momentum_at_worker_ = 0;
   double clip_worker_ = 0;
+  // Where ranks share the model's tensors, with clip_worker_: these, the parameters that count
+  // here, and a sum of squares for each.
+  LayerPeers* peers_ = nullptr;
+  std::vector<bool> counts_;
+  std::vector<double> squares_;
   Precision precision_ = Precision::kF32;
   Form form_ = Form::kWide;
   bool needs_whole_ = false;

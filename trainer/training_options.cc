@@ -85,13 +85,18 @@ Status check_stored_gradients(const TrainingOptions& options, const Demands& dem
   return {};
 }
 
-// Norms that no sum over the ranks of a model serves.
+// Norms of a worker are added up in a micro-batch, in which ranks that share tensors are together,
+// and stages are not.
 Status check_share_of_model(const TrainingOptions& options) {
   if (options.share == nullptr) return {};
   const auto refuse = [](const std::string& what) {
     return Status(Code::kUnsupported, "a model of which every rank holds a part, with " + what);
   };
-  if (options.clip_worker > 0) {
+  const int peers = options.peers == nullptr ? 1 : options.peers->ranks();
+  const bool together = !options.share->tensors.empty() &&
+                        static_cast<int>(options.share->tensors.front().held.size()) == peers;
+  const bool there = options.places.device.device().space == MemorySpace::kCuda;
+  if (options.clip_worker > 0 && (!together || there)) {
     return refuse(format("clip-worker %g (expected 0, or clip)", options.clip_worker));
   }
   return {};

@@ -42,7 +42,8 @@ const std::vector<Unserved>& unserved_when_divided() {
       {"tp", "--optimizer", "sgd, nesterov, adamw or lamb", exchanges_by_itself},
       {"tp", "--algorithm", "--algorithm auto or canonical", orders_sums},
       {"tp", "--compressor", "one without intra_node=", has_two_levels},
-      {"tp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
+      {"tp", "--clip-worker", "--clip, or --device cpu",
+       [](Options o) { return is_on_device(o) && o.clip_worker > 0; }},
   };
   return all;
 }

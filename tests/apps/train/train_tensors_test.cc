@@ -79,6 +79,12 @@ TEST_F(TrainTensors, ReduceEachMicroBatch) {
 
 TEST_F(TrainTensors, KeepMomentaOfWorkers) { expect_as_replicas({"--momentum-at", "worker"}); }
 
+// By the norm of the whole model's gradient, in which norms and biases count once.
+TEST_F(TrainTensors, ClipTheGradientsOfWorkers) {
+  expect_as_replicas({"--clip-worker", "0.05"});
+  expect_as_replicas({"--clip-worker", "0.05", "--precision", "fp16", "--loss-scale", "64"}, 2e-3);
+}
+
 // The bits of a run that keeps everything; layers of a part are chosen by the whole model's costs.
 TEST_F(TrainTensors, ComputeTheSameLayersAgain) {
   for (const char* parallel : {"tp=2", "tp=4/megatron[sequence=on]", "tp=2,pp=2"}) {
