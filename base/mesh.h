@@ -123,4 +123,15 @@ constexpr std::int64_t longest_part(std::int64_t elems, int parts) {
   return (elems + parts - 1) / parts;
 }
 
+// Part i of `elems` things among `parts`, all of longest_part() things: those that would go beyond
+// the end overlap with the ones before them.
+constexpr Range equal_part(std::int64_t elems, int parts, int i) {
+  const std::int64_t each = longest_part(elems, parts);
+  const std::int64_t begin = each * i < elems - each ? each * i : elems - each;
+  return {begin, begin + each};
+}
+
+// Of `parts` parts of `elems` things together.
+constexpr std::int64_t parts_elems(std::int64_t elems, int parts) { return elems * parts; }
+
 }  // namespace gradwire

@@ -30,14 +30,16 @@ std::span<T> Activations<T>::Memory::block(Block block) {
 // Everything stays: levels, then what layers keep.
 template <typename T>
 void Activations<T>::lay_out_values(const ActivationSizes& sizes) {
-  for (const std::int64_t width : sizes.widths) values_.push_back(own_.reserve(width * max_rows_));
+  for (std::size_t level = 0; level < sizes.widths.size(); ++level) {
+    values_.push_back(own_.reserve(sizes.level_elems(level, max_rows_)));
+  }
   for (const std::int64_t elems : sizes.saved) saved_.push_back(own_.reserve(elems));
 }
 
 template <typename T>
 void Activations<T>::lay_out_inside(const ActivationSizes& sizes, const LayerRange& segment) {
   for (std::size_t level = segment.begin; level < segment.end; ++level) {
-    if (level > segment.begin) values_[level] = own_.reserve(sizes.widths[level] * max_rows_);
+    if (level > segment.begin) values_[level] = own_.reserve(sizes.level_elems(level, max_rows_));
     saved_[level] = own_.reserve(sizes.saved[level]);
   }
 }
@@ -49,11 +51,11 @@ void Activations<T>::lay_out_segments(const ActivationSizes& sizes) {
   values_.resize(sizes.widths.size());
   saved_.resize(sizes.saved.size());
   for (const auto& [range, again] : sizes.segments) {
-    values_[range.begin] = own_.reserve(sizes.widths[range.begin] * max_rows_);
+    values_[range.begin] = own_.reserve(sizes.level_elems(range.begin, max_rows_));
     if (!again) lay_out_inside(sizes, range);
   }
   const std::size_t output = sizes.segments.back().range.end;
-  values_[output] = own_.reserve(sizes.widths[output] * max_rows_);
+  values_[output] = own_.reserve(sizes.level_elems(output, max_rows_));
   const std::int64_t inside = own_.elems();
   for (const auto& [range, again] : sizes.segments) {
     if (!again) continue;
@@ -77,15 +79,16 @@ Activations<T> Activations<T>::lay_out(const ActivationSizes& sizes, std::int64_
     made.lay_out_segments(sizes);
   }
   if (room == DeltaRoom::kEveryLevel) {
-    for (const std::int64_t width : sizes.widths) {
-      made.deltas_.push_back(made.own_.reserve(width * max_rows));
+    for (std::size_t level = 0; level < sizes.widths.size(); ++level) {
+      made.deltas_.push_back(made.own_.reserve(sizes.level_elems(level, max_rows)));
     }
     for (const std::int64_t elems : sizes.stash) made.stash_.push_back(made.own_.reserve(elems));
   } else {
-    const std::int64_t widest = *std::max_element(sizes.widths.begin(), sizes.widths.end());
-    for (int turn = 0; turn < 2; ++turn) {
-      made.deltas_.push_back(made.shared_->reserve(widest * max_rows));
+    std::int64_t widest = 0;
+    for (std::size_t level = 0; level < sizes.widths.size(); ++level) {
+      widest = std::max(widest, sizes.level_elems(level, max_rows));
     }
+    for (int turn = 0; turn < 2; ++turn) made.deltas_.push_back(made.shared_->reserve(widest));
     std::int64_t stash = 0;
     for (const std::int64_t elems : sizes.stash) stash = std::max(stash, elems);
     made.stash_.push_back(made.shared_->reserve(stash));

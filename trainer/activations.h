@@ -43,6 +43,11 @@ struct ActivationSizes {
   // the inside of one at a time is in memory. Empty: everything stays. With DeltaRoom::kTurns
   // alone.
   std::vector<Segment> segments = {};
+  // Per level, samples for which there is room; empty: max_rows at each.
+  std::vector<std::int64_t> rows = {};
+  std::int64_t level_elems(std::size_t level, std::int64_t max_rows) const {
+    return widths[level] * (rows.empty() ? max_rows : rows[level]);
+  }
 };
 
 // Elements of one micro-batch's memory: its own, and what a thread's micro-batches share.
@@ -70,8 +75,8 @@ class Activations {
 
   std::int64_t max_rows() const { return max_rows_; }
   DeltaRoom room() const { return room_; }
-  // What enters layer `level`: (rows, widths[level]). Level 0 is the input, the last one the
-  // output.
+  // What enters layer `level`: (rows, widths[level]), of no more rows than it has room for. Level 0
+  // is the input, the last one the output.
   std::span<T> values(std::size_t level, std::int64_t rows);
   // The derivative of the loss by values(level).
   std::span<T> deltas(std::size_t level, std::int64_t rows);

@@ -21,6 +21,7 @@ Result<ActivationElems> BatchPass::activation_elems(const Model<float>& model,
                                                     std::int64_t max_rows,
                                                     const std::string& recompute,
                                                     MemorySpace where) {
+  GW_TRY(model.check_rows(max_rows));
   GW_ASSIGN(std::vector<Segment> segments, recompute_segments(recompute, model));
   return Activations<float>::elems(model.activation_sizes(max_rows, std::move(segments), where),
                                    max_rows);
@@ -53,6 +54,7 @@ Result<BatchPass> BatchPass::create(const Model<float>& model, const DataSet& da
                data.name().c_str()));
   }
   GW_TRY(model.check_peers(options.peers));
+  GW_TRY(model.check_rows(max_rows));
   BatchPass pass(model, data);
   pass.peers_ = options.peers;
   GW_ASSIGN(const std::vector<Segment> segments, recompute_segments(options.recompute, model));

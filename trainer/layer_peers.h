@@ -2,6 +2,8 @@
 // (Scope::kTensor).
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -37,6 +39,10 @@ class LayerPeers {
     max(to_bytes(values), type_of<T>());
   }
   // all: (ranks, n), whose block r is rank r's `mine`, (n).
+  // Likewise of any type.
+  void start_gather(const ConstTensorView& mine, const TensorView& all) {
+    gather(mine.bytes(), all.bytes(), mine.dtype());
+  }
   template <typename T>
   void start_gather(std::span<const T> mine, std::span<T> all) {
     gather(std::as_bytes(mine), to_bytes(all), type_of<T>());
@@ -46,6 +52,25 @@ class LayerPeers {
   void start_scatter_sum(std::span<const T> all, std::span<T> mine) {
     scatter_sum(std::as_bytes(all), to_bytes(mine), type_of<T>());
   }
+  // What goes to one rank, and comes from it.
+  template <typename T>
+  struct Message {
+    int peer = 0;
+    std::span<const T> sent;
+    std::span<T> received;
+  };
+  // With ranks other than this one, each at most once, which make the call with this one among
+  // theirs, and lengths that match. Either span may be empty.
+  template <typename T>
+  void start_exchange(std::span<const Message<T>> messages) {
+    std::array<Bytes, kMostMessages> bytes{};
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      bytes[i] = {messages[i].peer, std::as_bytes(messages[i].sent),
+                  to_bytes(messages[i].received)};
+    }
+    exchange(std::span(bytes).first(messages.size()), type_of<T>());
+  }
+  static constexpr std::size_t kMostMessages = 8;  // the neighbours of a tile
   // Until all that was started has ended; on a device what is enqueued behind it sees that, and the
   // host need not have waited.
   virtual void await() = 0;
@@ -61,6 +86,13 @@ class LayerPeers {
   // nothing is told.
   virtual const OnTrainerSpan* told() const { return nullptr; }
 
+ protected:
+  struct Bytes {
+    int peer = 0;
+    ConstByteSpan sent;
+    ByteSpan received;
+  };
+
  private:
   template <typename T>
   static constexpr DType type_of() {
@@ -75,6 +107,7 @@ class LayerPeers {
   virtual void max(ByteSpan values, DType type) = 0;
   virtual void gather(ConstByteSpan mine, ByteSpan all, DType type) = 0;
   virtual void scatter_sum(ConstByteSpan all, ByteSpan mine, DType type) = 0;
+  virtual void exchange(std::span<const Bytes> messages, DType type) = 0;
 };
 
 }  // namespace gradwire

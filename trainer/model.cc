@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/mesh.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -32,6 +33,10 @@ void Model<T>::append(std::string name, std::shared_ptr<const Layer<T>> layer, s
   stage.buffers.elems = parameter_elems(buffers_) - stage.buffers.offset;
   stage.statistics = {statistics_, layer->statistics_elems()};
   statistics_ += stage.statistics.elems;
+  stage.own_input = !stages_.empty() && stages_.back().own_output;
+  stage.own_output = layer->sample_rows() == SampleRows::kAsInput
+                         ? stage.own_input
+                         : layer->sample_rows() == SampleRows::kOwn;
   stage.name = std::move(name);
   stage.layer = std::move(layer);
   stages_.push_back(std::move(stage));
@@ -174,6 +179,23 @@ SampleShape Model<T>::output() const {
 }
 
 template <typename T>
+std::int64_t Model<T>::level_rows(std::size_t level, std::int64_t rows) const {
+  const bool own = level > 0 && stages_[level - 1].own_output;
+  return own ? longest_part(rows, shared_by_) : rows;
+}
+
+template <typename T>
+Status Model<T>::check_rows(std::int64_t rows) const {
+  const auto divided = std::ranges::find(stages_, true, &Stage::own_output);
+  if (divided == stages_.end() || divides_evenly(rows, shared_by_)) return {};
+  return {
+      Code::kInvalidArgument,
+      format("layer '%s' divides micro-batches of %lld samples among %d ranks of tp (expected a "
+             "multiple of the ranks)",
+             divided->name.c_str(), static_cast<long long>(rows), shared_by_)};
+}
+
+template <typename T>
 ActivationSizes Model<T>::activation_sizes(std::int64_t max_rows, std::vector<Segment> segments,
                                            MemorySpace where) const {
   return activation_sizes(all(), max_rows, std::move(segments), where);
@@ -191,13 +213,17 @@ ActivationSizes Model<T>::activation_sizes(LayerRange range, std::int64_t max_ro
   sizes.widths.resize(stages_.size() + 1);
   sizes.saved.resize(stages_.size());
   sizes.stash.resize(stages_.size());
+  for (std::size_t level = 0; level <= stages_.size(); ++level) {
+    sizes.rows.push_back(level_rows(level, max_rows));
+  }
   for (std::size_t level = range.begin; level < range.end; ++level) {
     const Layer<T>& layer = *stages_[level].layer;
     if (level == range.begin) sizes.widths[level] = stages_[level].input;
     sizes.widths[level + 1] = layer.output().elems();
-    sizes.saved[level] = layer.saved_elems(max_rows);
-    sizes.stash[level] = layer.stash_elems(max_rows);
-    sizes.scratch = std::max(sizes.scratch, layer.scratch_elems(max_rows, where));
+    const std::int64_t rows = sizes.rows[level];
+    sizes.saved[level] = layer.saved_elems(rows);
+    sizes.stash[level] = layer.stash_elems(rows);
+    sizes.scratch = std::max(sizes.scratch, layer.scratch_elems(rows, where));
   }
   sizes.segments = std::move(segments);
   return sizes;
@@ -207,18 +233,23 @@ template <typename T>
 LayerPass<T> Model<T>::layer_pass(const ModelPass<T>& pass, std::size_t level) const {
   const Stage& stage = stages_[level];
   Activations<T>& memory = *pass.activations;
-  return {pass.rows,
+  PassContext context = pass.context;
+  if (stage.own_input) {
+    context.first_sample += equal_part(pass.rows, shared_by_, pass.peers->rank()).begin;
+  }
+  return {level_rows(level, pass.rows),
           stage.params.of(pass.params),
-          memory.values(level, pass.rows),
-          memory.values(level + 1, pass.rows),
+          memory.values(level, level_rows(level, pass.rows)),
+          memory.values(level + 1, level_rows(level + 1, pass.rows)),
           memory.scratch(),
           memory.saved(level),
           memory.stash(level),
           stage.buffers.of(pass.buffers),
           stage.statistics.of(pass.statistics),
-          pass.context,
+          context,
           pass.device,
-          pass.peers};
+          pass.peers,
+          pass.rows};
 }
 
 template <typename T>
@@ -263,7 +294,8 @@ Status Model<T>::derive_params(const ModelPass<T>& pass, std::size_t level, std:
                                const Ready& ready) const {
   const Stage& stage = stages_[level];
   if (stage.params.elems == 0) return {};
-  const std::span<const T> dy = pass.activations->deltas(level + 1, pass.rows);
+  const std::span<const T> dy =
+      pass.activations->deltas(level + 1, level_rows(level + 1, pass.rows));
   {
     const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackwardParams, stage.name);
     stage.layer->backward_params(layer_pass(pass, level), dy, gradients_of(stage, grads));
@@ -290,8 +322,9 @@ Status Model<T>::backward_among_peers(const ModelPass<T>& pass, std::size_t laye
   Activations<T>& memory = *pass.activations;
   {
     const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackward, stage.name);
-    stage.layer->backward(layer_pass(pass, layer), memory.deltas(layer + 1, pass.rows),
-                          memory.deltas(layer, pass.rows),
+    stage.layer->backward(layer_pass(pass, layer),
+                          memory.deltas(layer + 1, level_rows(layer + 1, pass.rows)),
+                          memory.deltas(layer, level_rows(layer, pass.rows)),
                           stage.params.elems == 0 ? std::span<T>() : gradients_of(stage, grads));
   }
   if (pass.device != nullptr) GW_TRY(pass.device->status());
@@ -302,7 +335,7 @@ Status Model<T>::backward_among_peers(const ModelPass<T>& pass, std::size_t laye
 template <typename T>
 Status Model<T>::backward(const ModelPass<T>& pass, std::size_t layer, std::span<T> grads,
                           const Ready& ready) const {
-  const bool input_first = stages_[layer].layer->stash_elems(pass.rows) > 0;
+  const bool input_first = stages_[layer].layer->stash_elems(level_rows(layer, pass.rows)) > 0;
   if (pass.peers != nullptr && (derives_input(layer) || input_first)) {
     return backward_among_peers(pass, layer, grads, ready);
   }
@@ -325,10 +358,10 @@ template <typename T>
 void Model<T>::backward_input(const ModelPass<T>& pass, LayerRange range) const {
   Activations<T>& memory = *pass.activations;
   for (std::size_t level = range.end; level-- > range.begin;) {
-    const std::span<const T> dy = memory.deltas(level + 1, pass.rows);
+    const std::span<const T> dy = memory.deltas(level + 1, level_rows(level + 1, pass.rows));
     const TimedSpan span = timed(pass, TrainerSpan::Kind::kBackwardInput, stages_[level].name);
     const LayerPass<T> own = layer_pass(pass, level);
-    const std::span<T> dx = memory.deltas(level, pass.rows);
+    const std::span<T> dx = memory.deltas(level, level_rows(level, pass.rows));
     stages_[level].layer->backward_input(own, dy, dx);
     stages_[level].layer->finish_input(own, dy, dx);
   }

@@ -62,6 +62,9 @@ class Model {
   int shared_by() const { return shared_by_; }
   // kInvalidArgument unless `peers`, null where there are none, are as many.
   Status check_peers(const LayerPeers* peers) const;
+  // kInvalidArgument names the layer, and both numbers, where micro-batches of `rows` samples are
+  // divided among ranks, and not evenly.
+  Status check_rows(std::int64_t rows) const;
   // Of its outputs these classes are here, the others on peers.
   void divide_classes(const ClassShare& share) { class_share_ = share; }
   // None: all classes are here.
@@ -176,7 +179,11 @@ class Model {
     Part buffers;
     Part statistics;
     std::optional<Weight> weight = {};  // none: its own
+    bool own_input = false;  // each rank has a part of the samples (SampleRows), of x, of y
+    bool own_output = false;
   };
+  // Of a micro-batch of `rows` samples, those that level `level` has here.
+  std::int64_t level_rows(std::size_t level, std::int64_t rows) const;
   LayerPass<T> layer_pass(const ModelPass<T>& pass, std::size_t level) const;
   Status derive_params(const ModelPass<T>& pass, std::size_t level, std::span<T> grads,
                        const Ready& ready) const;

@@ -1,5 +1,6 @@
 #include "trainer/models.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -51,15 +52,28 @@ Result<Model<T>> make_convex(Loss loss, SampleShape input, std::int64_t classes)
   return model;
 }
 
+// Images have layouts of their own.
+Status check_layout(const ModelOptions& o) {
+  if (!o.share.divides()) return {};
+  const bool of_images = o.share.by_samples() || o.share.by_tiles();
+  const std::vector<std::string> known =
+      of_images ? std::vector<std::string>{"cnn", "resnet8", "resnet20", "alexnet"}
+                : std::vector<std::string>{"mlp", "gpt"};
+  if (std::ranges::find(known, o.name) != known.end()) return {};
+  const char* layout = o.share.by_samples() ? "/hybrid" : o.share.by_tiles() ? "/spatial" : "";
+  return {Code::kUnsupported,
+          format("model %s among %d ranks of tp%s (expected %s, or one rank)", o.name.c_str(),
+                 o.share.ranks, layout,
+                 of_images ? "cnn, resnet8, resnet20 or alexnet"
+                           : "mlp or gpt, tp/hybrid or tp/spatial[RxC] for cnn, resnet8, "
+                             "resnet20 and alexnet")};
+}
+
 template <typename T>
 Result<Model<T>> make(const ModelOptions& o, SampleShape input, std::int64_t classes) {
-  if (o.share.divides() && o.name != "mlp" && o.name != "gpt") {
-    return Status(Code::kUnsupported,
-                  format("model %s among %d ranks of tp (expected mlp or gpt, or one rank)",
-                         o.name.c_str(), o.share.ranks));
-  }
+  GW_TRY(check_layout(o));
   if (o.name == "mlp") return make_mlp<T>(o, input, classes);
-  if (o.name == "cnn") return make_cnn<T>(input, classes);
+  if (o.name == "cnn") return make_cnn<T>(o, input, classes);
   if (o.name == "logistic") return make_convex<T>(Loss::kCrossEntropy, input, classes);
   if (o.name == "linear") return make_convex<T>(Loss::kSquares, input, classes);
   if (o.name == "resnet8") return make_resnet<T>(o, input, classes, 1);

@@ -48,9 +48,11 @@ struct ModelOptions {
 // Under a share that divides, the ranks' models are one: of the mlp's linear layers every other
 // one, from the first, is divided by outputs (ColumnLinear), the ones between by inputs
 // (RowLinear); of the gpt, attention's heads, the mlp's inner features, and tokens of embedding and
-// head. Names, order and initial values are the whole model's; box_of() says what is here.
-// kInvalidArgument for an unknown name or scheme, a size out of range, too small an image, or heads
-// that do not divide among the ranks. kUnsupported for a share of another model.
+// head; of the cnn, the resnets and alexnet by samples (TensorShare::Layout::kSamples) linear
+// layers as the mlp's, by tiles nothing. Names, order and initial values are the whole model's;
+// box_of() says what is here. kInvalidArgument for an unknown name or scheme, a size out of range,
+// too small an image, or heads that do not divide among the ranks, or an image that does not divide
+// into tiles at some layer. kUnsupported for a share of another model.
 template <typename T>
 Result<Model<T>> make_model(const ModelOptions& options, SampleShape input, std::int64_t classes);
 

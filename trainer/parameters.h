@@ -39,7 +39,8 @@ struct ParameterInfo {
   // as a whole.
   std::optional<TensorBox> box = {};
   // Ranks that share tensors each have all of it, and compute of its gradient what comes of their
-  // own positions: the gradient is the sum over them (Scope::kTensor).
+  // own part of the data (positions, samples, tiles): the gradient is the sum over them
+  // (Scope::kTensor).
   bool summed = false;
 };
 

@@ -194,5 +194,30 @@ TEST(Mesh, EvenPartsCoverEverything) {
   }
 }
 
+TEST(Mesh, EqualPartsOverlapAtTheEnd) {
+  for (const std::int64_t elems : {1, 3, 4, 12, 13}) {
+    for (const int parts : {1, 2, 3, 4, 7}) {
+      std::int64_t end = 0;
+      for (int i = 0; i < parts; ++i) {
+        const Range part = equal_part(elems, parts, i);
+        EXPECT_EQ(part.size(), longest_part(elems, parts));
+        EXPECT_LE(part.begin, end);  // nothing is left out
+        if (divides_evenly(elems, parts)) {
+          EXPECT_EQ(part, even_part(elems, parts, i));
+        }
+        end = part.end;
+      }
+      EXPECT_EQ(end, elems);
+    }
+  }
+  EXPECT_EQ(equal_part(4, 3, 2), (Range{2, 4}));
+  EXPECT_EQ(equal_part(4, 3, 1), (Range{2, 4}));
+}
+
+TEST(Mesh, PartsBehindOneAnother) {
+  EXPECT_EQ(part_begin(0, 3, 2, 5), 10);
+  EXPECT_EQ(part_begin(4, 3, 2, 5), parts_elems(5, 3) * 4 + 10);
+}
+
 }  // namespace
 }  // namespace gradwire::mesh_test

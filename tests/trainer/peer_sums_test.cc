@@ -35,6 +35,7 @@ class OnePeer final : public LayerPeers {
   void max(ByteSpan, DType) override { FAIL(); }
   void gather(ConstByteSpan, ByteSpan, DType) override { FAIL(); }
   void scatter_sum(ConstByteSpan, ByteSpan, DType) override { FAIL(); }
+  void exchange(std::span<const Bytes>, DType) override { FAIL(); }
 
   float part_;
   int sums_ = 0;

@@ -18,6 +18,11 @@ class AvgPool2d final : public Layer<T> {
   SampleShape output() const override {
     return {in_.channels, in_.height / window_h_, in_.width / window_w_};
   }
+  // Of samples that are here as a whole.
+  Result<Placement> placement(const Placement& x, std::span<const ParameterInfo>) const override {
+    GW_TRY(check_reads(x, {Placement::invariant(), Placement::by_samples()}));
+    return x;
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                       std::span<T> dx) const override;

@@ -38,6 +38,13 @@ class Conv2d final : public Layer<T> {
     const std::int64_t macs = output_.elems() * depth();
     return {macs, macs, macs};
   }
+  // Of samples that are here as a whole.
+  Result<Placement> placement(const Placement& x,
+                              std::span<const ParameterInfo> parameters) const override {
+    GW_TRY(check_reads(x, {Placement::invariant(), Placement::by_samples()}));
+    GW_TRY(check_whole_parameters(x, parameters));
+    return x;
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_params(const LayerPass<T>& pass, std::span<const T> dy,
                        std::span<T> grads) const override;

@@ -13,11 +13,19 @@ namespace gradwire {
 template <typename T>
 Dropout<T>::Dropout(SampleShape shape, double p, std::string_view name, const TensorShare& share)
     : shape_(shape),
-      share_(share.sequence ? share : TensorShare()),
       name_(hash_name(name)),
       dropped_(static_cast<std::uint32_t>(p * 0x1p32)),
       scale_(static_cast<T>(1 / (1 - p))) {
   GW_CHECK(p >= 0 && p < 1);
+  if (!share.sequence || !share.divides()) return;
+  part_ = {parts_elems(shape.elems(), share.ranks),
+           part_begin(0, share.ranks, share.rank, shape.elems()), Placement::Axis::kPositions};
+}
+
+template <typename T>
+Dropout<T>::Dropout(Range here, std::int64_t all, double p, std::string_view name)
+    : Dropout({here.size(), 1, 1}, p, name) {
+  part_ = {all, here.begin, Placement::Axis::kFeatures};
 }
 
 template <typename T>
@@ -29,10 +37,10 @@ void Dropout<T>::apply(const LayerPass<T>& pass, std::span<const T> from, std::s
   }
   const std::int64_t elems = shape_.elems();
   const auto first = [&](std::int64_t row) {
-    return static_cast<std::uint64_t>(
-        part_begin(pass.context.first_sample + row, share_.ranks, share_.rank, elems));
+    const std::int64_t sample = pass.context.first_sample + row;
+    return static_cast<std::uint64_t>(part_ ? sample * part_->all + part_->begin : sample * elems);
   };
-  if (!share_.divides()) return draw(pass, first(0), from, to);
+  if (!part_) return draw(pass, first(0), from, to);
   for (std::int64_t row = 0; row < pass.rows; ++row) {
     draw(pass, first(row), part_of(from, row * elems, elems), part_of(to, row * elems, elems));
   }

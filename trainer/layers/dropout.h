@@ -2,6 +2,7 @@
 // Source: Srivastava et al., "Dropout", JMLR 2014, section 4 (scaled while training).
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "trainer/layers/layer.h"
@@ -19,11 +20,18 @@ class Dropout final : public Layer<T> {
   // positions ranks divide, `shape` being the rank's part of it; elements are drawn as those of the
   // whole sample.
   Dropout(SampleShape shape, double p, std::string_view name, const TensorShare& share = {});
+  // Likewise of a vector of `all` features, of which `here` are this rank's.
+  Dropout(Range here, std::int64_t all, double p, std::string_view name);
 
   SampleShape output() const override { return shape_; }
-  // Elements of a part are drawn as those of the whole where it knows which part it is.
+  // Elements of a part are drawn as those of the whole where it knows which part it is; whole
+  // samples know their places.
   Result<Placement> placement(const Placement& x, std::span<const ParameterInfo>) const override {
-    GW_TRY(check_reads(x, {share_.divides() ? Placement::by_positions() : Placement::invariant()}));
+    if (!part_) {
+      GW_TRY(check_reads(x, {Placement::invariant(), Placement::by_samples()}));
+      return x;
+    }
+    GW_TRY(check_reads(x, {Placement{Placement::Kind::kVarying, part_->axis}}));
     return x;
   }
   void forward(const LayerPass<T>& pass) const override;
@@ -36,8 +44,15 @@ class Dropout final : public Layer<T> {
   void draw(const LayerPass<T>& pass, std::uint64_t first, std::span<const T> from,
             std::span<T> to) const;
 
+  // Of whole samples of `all` elements, those from `begin` on.
+  struct SamplePart {
+    std::int64_t all;
+    std::int64_t begin;
+    Placement::Axis axis;
+  };
+
   SampleShape shape_;
-  TensorShare share_;
+  std::optional<SamplePart> part_;  // none: samples are here as a whole
   std::uint64_t name_;
   std::uint32_t dropped_;  // words below it are dropped
   T scale_;

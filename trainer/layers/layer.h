@@ -10,6 +10,7 @@
 #include "trainer/layer_peers.h"
 #include "trainer/layers/layer_kernels.h"
 #include "trainer/layers/parallel/place.h"
+#include "trainer/layers/parallel/sample_rows.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {
@@ -42,10 +43,11 @@ struct PassContext {
 // explicit: x and saved. The output is the next layer's x and nobody's here.
 template <typename T>
 struct LayerPass {
-  std::int64_t rows = 0;      // samples of the micro-batch
+  std::int64_t rows = 0;      // samples of the micro-batch that x has
   std::span<const T> params;  // this layer's, in the order of parameters()
   std::span<const T> x;       // (rows, input)
-  std::span<T> y;             // (rows, output): written by forward, not read by backward
+  std::span<T> y;             // (rows, output), or as SampleRows says: written by forward, not
+                              // read by backward
   std::span<T> scratch;       // scratch_elems(rows, where) values, undefined between calls
   std::span<T> saved = {};    // saved_elems(rows) values: forward writes, backward reads
   std::span<T> stash = {};    // stash_elems(rows): backward_input writes, backward_params reads
@@ -57,6 +59,9 @@ struct LayerPass {
   LayerKernels<T>* device = nullptr;
   // Who holds the other parts of the layer's tensors; null where the layer is here as a whole.
   LayerPeers* peers = nullptr;
+  // Samples of the micro-batch on all peers; `rows` but where they divide them (SampleRows). There
+  // context.first_sample is that of x's first row.
+  std::int64_t all_rows = 0;
 };
 
 // Multiplications with their additions that one sample costs, without what is not a product.
@@ -91,6 +96,7 @@ class Layer {
   virtual ~Layer() = default;
 
   virtual SampleShape output() const = 0;
+  virtual SampleRows sample_rows() const { return SampleRows::kAsInput; }
   // Names local to the layer ("weight"), offsets from the start of its block.
   virtual ParameterTable parameters() const { return {}; }
   // Values that are not trained but follow the data (running statistics), as parameters() are.

@@ -19,6 +19,16 @@ class MaxPool2d final : public Layer<T> {
     return {in_.channels, (in_.height - window_) / stride_ + 1,
             (in_.width - window_) / stride_ + 1};
   }
+  // Of a tile where windows that lie in it are those of the whole image.
+  Result<Placement> placement(const Placement& x, std::span<const ParameterInfo>) const override {
+    if (x == Placement::by_tiles() && fits_tiles()) return x;
+    GW_TRY(check_reads(x, {Placement::invariant(), Placement::by_samples()}));
+    return x;
+  }
+  // Whether no window lies over the edge of tiles of this size, next to each other.
+  bool fits_tiles() const {
+    return window_ <= stride_ && in_.height % stride_ == 0 && in_.width % stride_ == 0;
+  }
   void forward(const LayerPass<T>& pass) const override;
   void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                       std::span<T> dx) const override;

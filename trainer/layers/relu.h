@@ -13,8 +13,9 @@ class Relu final : public Layer<T> {
 
   SampleShape output() const override { return shape_; }
   Result<Placement> placement(const Placement& x, std::span<const ParameterInfo>) const override {
-    GW_TRY(check_reads(
-        x, {Placement::invariant(), Placement::by_features(), Placement::by_positions()}));
+    GW_TRY(
+        check_reads(x, {Placement::invariant(), Placement::by_features(), Placement::by_positions(),
+                        Placement::by_samples(), Placement::by_tiles()}));
     return x;
   }
   void forward(const LayerPass<T>& pass) const override;

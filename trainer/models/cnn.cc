@@ -1,29 +1,24 @@
-#include <memory>
-
-#include "trainer/layers/conv2d.h"
-#include "trainer/layers/max_pool2d.h"
-#include "trainer/layers/relu.h"
 #include "trainer/models/families.h"
+#include "trainer/models/image_model.h"
 
 namespace gradwire::families {
 
 template <typename T>
-Result<Model<T>> make_cnn(SampleShape input, std::int64_t classes) {
+Result<Model<T>> make_cnn(const ModelOptions& options, SampleShape input, std::int64_t classes) {
   GW_TRY(check_image("cnn", input, 4));
-  constexpr std::int64_t kKernel = 3;
-  Model<T> model(input);
+  GW_ASSIGN(ImageModel<T> model, ImageModel<T>::begin(options, input));
   int number = 0;
   for (const std::int64_t channels : {16, 32}) {
     const std::string suffix = std::to_string(++number);
-    model.add("conv" + suffix, std::make_unique<Conv2d<T>>(model.output(), channels, kKernel));
-    model.add("relu" + suffix, std::make_unique<Relu<T>>(model.output()));
-    model.add("pool" + suffix, std::make_unique<MaxPool2d<T>>(model.output()));
+    GW_TRY(model.add_conv("conv" + suffix, channels, ConvOptions{3, 1, 1}));
+    model.add_relu("relu" + suffix);
+    GW_TRY(model.add_max_pool("pool" + suffix, 2, 2));
   }
-  add_classifier(model, "fc", classes);
-  return model;
+  GW_TRY(model.add_linear("fc", classes));
+  return model.finish();
 }
 
-template Result<Model<float>> make_cnn<float>(SampleShape, std::int64_t);
-template Result<Model<double>> make_cnn<double>(SampleShape, std::int64_t);
+template Result<Model<float>> make_cnn<float>(const ModelOptions&, SampleShape, std::int64_t);
+template Result<Model<double>> make_cnn<double>(const ModelOptions&, SampleShape, std::int64_t);
 
 }  // namespace gradwire::families

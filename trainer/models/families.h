@@ -21,7 +21,7 @@ void add_classifier(Model<T>& model, const std::string& name, std::int64_t class
 template <typename T>
 Result<Model<T>> make_mlp(const ModelOptions& options, SampleShape input, std::int64_t classes);
 template <typename T>
-Result<Model<T>> make_cnn(SampleShape input, std::int64_t classes);
+Result<Model<T>> make_cnn(const ModelOptions& options, SampleShape input, std::int64_t classes);
 // Three stages of `blocks` basic blocks.
 template <typename T>
 Result<Model<T>> make_resnet(const ModelOptions& options, SampleShape input, std::int64_t classes,

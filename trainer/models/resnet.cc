@@ -1,13 +1,10 @@
 #include <memory>
 #include <utility>
 
-#include "trainer/layers/avg_pool2d.h"
-#include "trainer/layers/batch_norm2d.h"
 #include "trainer/layers/chain.h"
-#include "trainer/layers/conv2d.h"
-#include "trainer/layers/relu.h"
 #include "trainer/layers/residual.h"
 #include "trainer/models/families.h"
+#include "trainer/models/image_model.h"
 
 namespace gradwire::families {
 namespace {
@@ -18,19 +15,27 @@ ConvOptions conv(std::int64_t kernel, std::int64_t stride) {
 }
 
 template <typename T>
-std::unique_ptr<Layer<T>> basic_block(SampleShape in, std::int64_t channels, std::int64_t stride) {
+Result<std::unique_ptr<Layer<T>>> basic_block(const ImageModel<T>& model, const std::string& name,
+                                              std::int64_t channels, std::int64_t stride) {
+  using Layers = std::unique_ptr<Layer<T>>;
+  const SampleShape in = model.output();
+  const auto add_conv = [&](Chain<T>& chain, const std::string& part, const ConvOptions& options) {
+    auto layer = model.conv(name + "." + part, chain.output(), channels, options);
+    if (layer.has_value()) chain.add(part, std::move(layer).value());
+    return layer.error();
+  };
   auto branch = std::make_unique<Chain<T>>(in);
-  branch->add("conv1", std::make_unique<Conv2d<T>>(in, channels, conv(3, stride)));
+  GW_TRY(add_conv(*branch, "conv1", conv(3, stride)));
   const SampleShape out = branch->output();
-  branch->add("bn1", std::make_unique<BatchNorm2d<T>>(out));
-  branch->add("relu1", std::make_unique<Relu<T>>(out));
-  branch->add("conv2", std::make_unique<Conv2d<T>>(out, channels, conv(3, 1)));
-  branch->add("bn2", std::make_unique<BatchNorm2d<T>>(out));
-  if (in == out) return std::make_unique<Residual<T>>(in, std::move(branch));
+  branch->add("bn1", model.batch_norm(out));
+  branch->add("relu1", model.relu(out));
+  GW_TRY(add_conv(*branch, "conv2", conv(3, 1)));
+  branch->add("bn2", model.batch_norm(out));
+  if (in == out) return Layers(std::make_unique<Residual<T>>(in, std::move(branch)));
   auto shortcut = std::make_unique<Chain<T>>(in);
-  shortcut->add("conv", std::make_unique<Conv2d<T>>(in, channels, conv(1, stride)));
-  shortcut->add("bn", std::make_unique<BatchNorm2d<T>>(out));
-  return std::make_unique<Residual<T>>(in, std::move(branch), std::move(shortcut));
+  GW_TRY(add_conv(*shortcut, "conv", conv(1, stride)));
+  shortcut->add("bn", model.batch_norm(out));
+  return Layers(std::make_unique<Residual<T>>(in, std::move(branch), std::move(shortcut)));
 }
 
 }  // namespace
@@ -41,21 +46,23 @@ Result<Model<T>> make_resnet(const ModelOptions& options, SampleShape input, std
   const std::int64_t width = options.width.value_or(16);
   GW_TRY(check_image(options.name, input, 4));
   GW_TRY(check_size(options.name, "width", width, 1, 4096));
-  Model<T> model(input);
-  model.add("conv1", std::make_unique<Conv2d<T>>(input, width, conv(3, 1)));
-  model.add("bn1", std::make_unique<BatchNorm2d<T>>(model.output()));
-  model.add("relu1", std::make_unique<Relu<T>>(model.output()));
+  GW_ASSIGN(ImageModel<T> images, ImageModel<T>::begin(options, input));
+  GW_TRY(images.add_conv("conv1", width, conv(3, 1)));
+  images.add("bn1", images.batch_norm(images.output()));
+  images.add_relu("relu1");
   int number = 0;
   for (int stage = 0; stage < 3; ++stage) {
     for (int block = 0; block < blocks; ++block) {
       const std::int64_t stride = stage > 0 && block == 0 ? 2 : 1;
-      const std::string suffix = std::to_string(++number);
-      model.add("block" + suffix, basic_block<T>(model.output(), width << stage, stride));
-      model.add("block" + suffix + ".relu", std::make_unique<Relu<T>>(model.output()));
+      const std::string name = "block" + std::to_string(++number);
+      GW_ASSIGN(auto layer, basic_block<T>(images, name, width << stage, stride));
+      images.add(name, std::move(layer));
+      images.add_relu(name + ".relu");
     }
   }
-  model.add("pool", std::make_unique<AvgPool2d<T>>(AvgPool2d<T>::global(model.output())));
-  add_classifier(model, "fc", classes);
+  images.add_mean("pool");
+  GW_TRY(images.add_linear("fc", classes));
+  Model<T> model = images.finish();
   model.set_init([](ParameterInfo& info) {
     if (info.shape.rank == 4) set_init(info, "kaiming");
   });

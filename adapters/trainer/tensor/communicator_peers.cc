@@ -1,6 +1,7 @@
 #include "adapters/trainer/tensor/communicator_peers.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <iterator>
 #include <string>
@@ -29,6 +30,8 @@ BasicTensorView<Byte> CommunicatorPeers::view(std::span<Byte> bytes, DType type)
 std::uint64_t CommunicatorPeers::least_sent(const OpCall& call) const {
   const std::uint64_t in = call.in.bytes().size();
   const std::uint64_t out = call.out.bytes().size();
+  if (call.kind == OpKind::kSend) return in;
+  if (call.kind == OpKind::kRecv) return 0;
   if (call.kind == OpKind::kAllGather) return out - in;
   if (call.kind == OpKind::kReduceScatter) return in - out;
   const Range own = even_part(call.in.elems(), group_->size(), group_->rank());
@@ -36,20 +39,26 @@ std::uint64_t CommunicatorPeers::least_sent(const OpCall& call) const {
 }
 
 void CommunicatorPeers::start(const OpCall& call, std::string_view name) {
+  const bool sums = call.kind != OpKind::kAllGather;
+  start_all(std::span(&call, 1), sums && !follows_ ? "canonical" : "auto", name);
+}
+
+void CommunicatorPeers::start_all(std::span<const OpCall> calls, std::string_view algorithm,
+                                  std::string_view name) {
   if (!status_.ok()) return;
   const auto begin = SteadyClock::now();
   if (under_way_.empty()) sent_before_ = group_->bytes_sent();
   OpOptions options;
-  const bool sums = call.kind != OpKind::kAllGather;
-  options.algorithm = sums && !follows_ ? "canonical" : "auto";
+  options.algorithm = algorithm;
   options.stream = stream_;
-  auto work = group_->start(call, options);
+  auto work =
+      calls.size() == 1 ? group_->start(calls.front(), options) : group_->start_all(calls, options);
   if (!work.has_value()) {
     status_ = work.error().with_context(std::string(name) + " among tensor peers");
     return;
   }
   ++exchanges_;
-  if (follows_) bytes_sent_ += least_sent(call);
+  for (const OpCall& call : calls) bytes_sent_ += follows_ ? least_sent(call) : 0;
   under_way_.push_back({std::move(work).value(), name, begin});
 }
 
@@ -73,6 +82,16 @@ void CommunicatorPeers::scatter_sum(ConstByteSpan all, ByteSpan mine, DType type
          .out = view(mine, type),
          .op = ReduceOp::kSum},
         "scattered sum");
+}
+
+void CommunicatorPeers::exchange(std::span<const Bytes> messages, DType type) {
+  std::array<OpCall, 2 * kMostMessages> calls{};
+  std::size_t count = 0;
+  for (const auto& [peer, sent, received] : messages) {
+    if (!received.empty()) calls[count++] = OpCall::recv(view(received, type), peer);
+    if (!sent.empty()) calls[count++] = OpCall::send(view(sent, type), peer);
+  }
+  if (count > 0) start_all(std::span(calls).first(count), "auto", "exchange");
 }
 
 void CommunicatorPeers::await() {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -54,12 +55,14 @@ class CommunicatorPeers final : public LayerPeers {
   void max(ByteSpan values, DType type) override;
   void gather(ConstByteSpan mine, ByteSpan all, DType type) override;
   void scatter_sum(ConstByteSpan all, ByteSpan mine, DType type) override;
+  void exchange(std::span<const Bytes> messages, DType type) override;
   template <typename Byte>
   BasicTensorView<Byte> view(std::span<Byte> bytes, DType type) const;
   std::uint64_t least_sent(const OpCall& call) const;
   void start(const OpCall& call, std::string_view name);
   void keep(const Status& ended, std::string_view name);
   void drop_followed();
+  void start_all(std::span<const OpCall> calls, std::string_view algorithm, std::string_view name);
 
   Communicator* group_;
   Stream stream_;

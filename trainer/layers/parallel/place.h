@@ -21,11 +21,11 @@ inline Status check_reads(const Placement& x, std::initializer_list<Placement> r
 }
 
 // Of parameters that a rank has all of, whose gradients are sums over the elements of a value that
-// lies like `over`: by positions they are parts of a sum over ranks, and say so; else they are the
-// same on all ranks, or nobody's.
+// lies like `over`: where the data is divided they are parts of a sum over ranks, and say so; else
+// they are the same on all ranks, or nobody's.
 inline Status check_whole_parameters(const Placement& over,
                                      std::span<const ParameterInfo> parameters) {
-  const bool parts = over == Placement::by_positions();
+  const bool parts = over.divides_data();
   for (const ParameterInfo& info : parameters) {
     if (info.box && !info.box->is_whole()) continue;
     if (!parts && over != Placement::invariant()) {
@@ -36,7 +36,7 @@ inline Status check_whole_parameters(const Placement& over,
     return {Code::kInvalidArgument,
             "the gradient of its parameter '" + info.name + "' is " + (parts ? "not " : "") +
                 "added up over ranks (expected " +
-                (parts ? "a sum: each has its positions'" : "none: all have the same") + ")"};
+                (parts ? "a sum: each has an addend of it" : "none: all have the same") + ")"};
   }
   return {};
 }
