@@ -113,8 +113,7 @@ Result<Problem> load_problem(const TrainOptions& options, const std::string& env
   GW_ASSIGN(Model<float> model, make_model<float>(asked, data.shape(), data.classes()));
   std::vector<Model<float>> shared;
   for (int rank = 0; options.parallel.tp > 1 && rank < options.parallel.tp; ++rank) {
-    asked.share = {
-        .ranks = options.parallel.tp, .rank = rank, .sequence = options.parallel.layout.sequence};
+    asked.share = options.parallel.share(rank);
     auto part = make_model<float>(asked, data.shape(), data.classes());
     if (!part.has_value()) {
       return part.error().with_context("train: --parallel " + to_string(options.parallel));

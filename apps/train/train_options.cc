@@ -158,10 +158,28 @@ std::string all_reduce_name(const TrainOptions& options) {
   return algorithm == "auto" ? "nccl" : algorithm;
 }
 
+namespace {
+
+// Under tp=N/hybrid the ranks divide the samples of each.
+Status check_micro_batches(const TrainOptions& options, std::int64_t samples) {
+  const ParallelSpec& spec = options.parallel;
+  if (!spec.share(0).by_samples() || divides_evenly(samples, spec.tp)) return {};
+  return {Code::kInvalidArgument,
+          format("train: --parallel %s: micro-batches of %lld samples (got --batch %lld and "
+                 "--accumulate %lld, expected micro-batches of a multiple of the %d ranks of tp)",
+                 to_string(spec).c_str(), static_cast<long long>(samples),
+                 static_cast<long long>(options.batch), static_cast<long long>(options.accumulate),
+                 spec.tp)};
+}
+
+}  // namespace
+
 Status check_batch_shares(const TrainOptions& options, int workers) {
   const int each = static_cast<int>(options.accumulate);
-  const std::int64_t parts = BatchShares{workers, each}.micro_batches();
-  if (options.batch % parts == 0) return {};
+  const BatchShares shares{workers, each};
+  const std::int64_t parts = shares.micro_batches();
+  const std::int64_t samples = shares.samples(options.batch);
+  if (options.batch % parts == 0) return check_micro_batches(options, samples);
   const std::string product =
       each == 1 ? "" : format(" (%d ranks x %d micro-batches)", workers, each);
   return {Code::kInvalidArgument, format("train: --batch must be a multiple of %lld%s (got %lld)",

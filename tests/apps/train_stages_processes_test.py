@@ -62,6 +62,22 @@ class StagesAsProcesses(unittest.TestCase):
                     if gpt == model:
                         self.assertAlmostEqual(there["test_loss"], alone["test_loss"], delta=1e-4)
 
+    # By samples and by tiles, whose halos are sent from rank to rank.
+    def test_ranks_that_share_images(self):
+        for model in ("cnn", "resnet8"):
+            images = ["--model", model]
+            alone = totals([GRADWIRE, "train", *images])
+            for mesh in ("tp=2/hybrid", "tp=2/spatial[1x2]", "dp=1,tp=4/hybrid", "dp=1,tp=4/spatial[2x2]", "dp=2,tp=2/spatial[2x1]"):
+                ranks = 4 if "dp" in mesh else 2
+                threads = totals([GRADWIRE, "train", *images, "--parallel", mesh])
+                with self.subTest(model=model, mesh=mesh):
+                    there = totals([GRADWIRE, "run", "-n", str(ranks), "--timeout", "60", "--", GRADWIRE, "train", *images,
+                                    "--transport", "ucx", "--parallel", mesh])
+                    self.assertEqual(there["params_hash"], threads["params_hash"])
+                    self.assertEqual(there["ranks"], ranks)
+                    if "dp=2" not in mesh or model == "cnn":  # batch norm is of a replica's micro-batch
+                        self.assertAlmostEqual(there["test_loss"], alone["test_loss"], delta=1e-4)
+
     def test_replicas_of_stages(self):
         whole = totals([GRADWIRE, "run", "-n", "2", "--", GRADWIRE, "train", "--parallel", "dp=2"])
         stages = totals([GRADWIRE, "run", "-n", "4", "--", GRADWIRE, "train", "--parallel", "dp=2,pp=2/zb-h1"])

@@ -235,6 +235,17 @@ Status ParallelSpec::check_served() const {
                                          tp, layout_text(layout).c_str(), tp)};
 }
 
+TensorShare ParallelSpec::share(int rank) const {
+  TensorShare share{.ranks = tp, .rank = rank, .sequence = layout.sequence};
+  if (layout.kind == LayoutKind::kHybrid) share.layout = TensorShare::Layout::kSamples;
+  if (layout.kind == LayoutKind::kSpatial) {
+    share.layout = TensorShare::Layout::kTiles;
+    share.tile_rows = layout.rows;
+    share.tile_columns = layout.columns;
+  }
+  return share;
+}
+
 Result<MeshSizes> ParallelSpec::mesh(int ranks) const {
   MeshSizes sizes{pp, dp, tp};
   if (dp == kUnsaid) {

@@ -22,6 +22,7 @@
 
 #include "base/mesh.h"
 #include "gradwire/status.h"
+#include "trainer/tensor_share.h"
 
 namespace gradwire {
 
@@ -67,9 +68,11 @@ struct ParallelSpec {
   // kInvalidArgument shows the item, what was got and what was expected.
   static Result<ParallelSpec> parse(std::string_view text);
 
-  // kInvalidArgument where it asks for what no run does yet: a layout of several ranks of tp other
-  // than megatron.
+  // kInvalidArgument for a layout of several ranks of tp other than megatron, which transformers do
+  // not have.
   Status check_served() const;
+  // Of coordinate `rank` of tp.
+  TensorShare share(int rank) const;
 
   // The mesh of a job of so many ranks. kInvalidArgument, with the products, where they do not fit.
   Result<MeshSizes> mesh(int ranks) const;

@@ -42,7 +42,8 @@ class RankModel {
  public:
   // `whole`, the undivided model, `groups` and the stream are borrowed for the object's life.
   // Collective over the rank's groups of the scopes model, pp, tp and, where the ends of stages are
-  // tied, embed. Errors as plan_stages() and CommunicatorTransfers::create().
+  // tied, embed. Errors as plan_stages() and CommunicatorTransfers::create(). kUnsupported: samples
+  // or tiles that ranks divide, in stages or on a GPU.
   static Result<std::unique_ptr<RankModel>> create(const Model<float>& whole,
                                                    const RankModelOptions& options,
                                                    MeshGroups& groups);

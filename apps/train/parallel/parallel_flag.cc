@@ -14,9 +14,6 @@ Status refuse_parallel(const TrainOptions& options, const std::string& why) {
 Status settle_parallel(const Flags& flags, TrainOptions& options, int launched) {
   if (!flags.given("parallel")) return {};
   const ParallelSpec& spec = options.parallel;
-  if (const Status served = spec.check_served(); !served.ok()) {
-    return refuse_parallel(options, std::string(served.message()));
-  }
   if (spec.zero != ParallelSpec::kUnsaid) {
     if (flags.given("zero")) {
       return refuse_parallel(

@@ -9,7 +9,7 @@ namespace gradwire {
 
 // Puts what --parallel says where the older flags have it: the ranks that are threads, the ZeRO
 // stage. launched: the ranks that a launcher started; 0: there is none. kInvalidArgument where two
-// flags say one thing, where no run does it yet, and where the mesh does not fit the job.
+// flags say one thing, and where the mesh does not fit the job.
 Status settle_parallel(const Flags& flags, TrainOptions& options, int launched);
 
 }  // namespace gradwire

@@ -20,6 +20,8 @@ bool has_two_levels(Options o) { return o.compressor.find("intra_node=") != std:
 
 bool is_on_device(Options o) { return o.place.space == MemorySpace::kCuda; }
 
+bool divides_images(Options o) { return o.parallel.layout.kind != TensorLayout::Kind::kMegatron; }
+
 }  // namespace
 
 // Ranks that share tensors hold some of them as a whole, and each averages these among others, as
@@ -44,6 +46,11 @@ const std::vector<Unserved>& unserved_when_divided() {
       {"tp", "--compressor", "one without intra_node=", has_two_levels},
       {"tp", "--clip-worker", "--clip, or --device cpu",
        [](Options o) { return is_on_device(o) && o.clip_worker > 0; }},
+      // A boundary between stages has all samples of a micro-batch, and whole images.
+      {"tp", "pp=", "pp=1, or megatron",
+       [](Options o) { return o.parallel.pp > 1 && divides_images(o); }},
+      {"tp", "--device", "--device cpu, or megatron",
+       [](Options o) { return is_on_device(o) && divides_images(o); }},
   };
   return all;
 }

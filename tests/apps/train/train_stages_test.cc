@@ -565,7 +565,7 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
       {"pp", {"--accumulate-policy", "reduce-each"}},   {"pp", {"--clip-worker", "1"}},
       {"tp", {"--optimizer", "onebit_adam"}},           {"tp", {"--algorithm", "ring"}},
       {"tp", {"--compressor", "qsgd:intra_node=none"}}};
-  ASSERT_EQ(asked.size() + 2, rows.size());  // but for GPUs
+  ASSERT_EQ(asked.size() + 4, rows.size());  // but for GPUs, and layouts for images
   for (const auto& [axis, flags] : asked) {
     // By sequence more is refused than without.
     const std::string layout = axis == "tp" ? "=2/megatron[sequence=on]" : "=2";
