@@ -95,7 +95,8 @@ Status complete_rows(Study& study) {
   for (const StudyAxis& axis : study.grid) {
     if (axis.key != "compressor") continue;
     for (const std::string& spec : axis.values)
-      study.rows.push_back({.name = {}, .compressor = spec, .setting = {}, .ranks = 0, .overrides = {}});
+      study.rows.push_back(
+          {.name = {}, .compressor = spec, .setting = {}, .ranks = 0, .overrides = {}});
   }
   if (study.rows.empty())
     return refuse("nothing to run (expected --compressors, [[row]] or [grid] compressor = [...])");

@@ -202,7 +202,7 @@ class Generate(unittest.TestCase):
     def test_the_best_checkpoint_stays(self):
         """A rate that is far too high from the middle on spoils what was learnt."""
         words = ("train", "--model", "gpt", "--data", "text", "--text-file", "train.txt", "--context", CONTEXT, "--width", WIDTH,
-                 "--batch", 16, "--lr", "0.1", "--lr-schedule", "step:0.5:30", "--eval", "4", "--eval-every", 2, "--checkpoint", "spoilt",
+                 "--batch", 16, "--lr", "0.1", "--lr-schedule", "step:0.5:6", "--eval", "4", "--eval-every", 2, "--checkpoint", "spoilt",
                  "--checkpoint-best", "--checkpoint-keep", 1, "--checkpoint-every", 2, "--metrics", "spoilt.jsonl")
         run(*words, "--steps", 12, folder=self.folder)
         lines = [json.loads(line) for line in (self.folder / "spoilt.jsonl").read_text().splitlines()]
@@ -212,7 +212,7 @@ class Generate(unittest.TestCase):
         self.assertEqual((lines[-1]["best_step"], lines[-1]["best_test_loss"]), (best, losses[best]))
         self.assertEqual(os.listdir(self.folder / "spoilt/best"), [f"step-{best:010}"])
         self.assertFalse((self.folder / f"spoilt/step-{best:010}").exists())
-        again = [str(word).replace("step:0.5:30", "constant") for word in words]
+        again = [str(word).replace("step:0.5:6", "constant") for word in words]
         run(*again, "--steps", 14, "--resume", folder=self.folder)
         self.assertEqual(json.loads((self.folder / "spoilt.jsonl").read_text().splitlines()[-1])["best_step"], best)
         self.assertEqual(os.listdir(self.folder / "spoilt/best"), [f"step-{best:010}"])
