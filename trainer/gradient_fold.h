@@ -87,7 +87,7 @@ class GradientFold {
   TensorView sum(int index) const;
   // Something is done with each micro-batch's gradient that is to be done with the whole of it:
   // other ranks' parts join it there, in micro_batch(), and sum() has them. Else they join sum().
-  bool joins_by_micro_batch() const { return uses_by_micro_ || form_ == Form::kStored; }
+  bool joins_by_micro_batch() const { return uses_by_micro_ || precision_ != Precision::kF32; }
   // Gradient `index` of the table as the backward of `micro` wrote it, in fp32, before ready().
   TensorView micro_batch(int index, int micro);
   // Gradient `index` of what is handed over, final when stream() has run what it has. Where whole

@@ -316,7 +316,7 @@ Result<int> generate_command(const std::vector<std::string>& args) {
   Flags flags("generate",
               "Generates text with a language model that train saved with --checkpoint. The text "
               "is written to standard output as it is drawn, and is the same for any number of "
-              "stages and of ranks that share tensors.");
+              "stages. Ranks that share tensors round sums otherwise, which may change a draw.");
   add_generate_flags(flags, options);
   flags.example(
       "gradwire train --model gpt --data grammar --steps 20 --checkpoint run && gradwire generate "

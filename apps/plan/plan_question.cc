@@ -16,6 +16,7 @@ constexpr Limits kFromZero{0, 1 << 24};
 // "3x224x224".
 Result<SampleShape> parse_image(const std::string& text) {
   constexpr std::int64_t kMost = 1 << 16;
+  constexpr std::int64_t kMostElems = 1 << 30;  // what is counted of a model of them fits 64 bits
   std::vector<std::int64_t> sizes;
   std::size_t begin = 0;
   while (begin <= text.size()) {
@@ -25,9 +26,10 @@ Result<SampleShape> parse_image(const std::string& text) {
   }
   const auto possible = [](std::int64_t size) { return size >= 1 && size <= kMost; };
   if (sizes.size() == 3 && std::ranges::all_of(sizes, possible)) {
-    return SampleShape{sizes[0], sizes[1], sizes[2]};
+    const SampleShape image{sizes[0], sizes[1], sizes[2]};
+    if (image.elems() <= kMostElems) return image;
   }
-  return bad_value(text, "three sizes from 1 to 65536, such as 3x224x224");
+  return bad_value(text, "three sizes from 1 to 65536, such as 3x224x224, 2^30 elements at most");
 }
 
 void add_model_flags(Flags& flags, PlanQuestion& q) {
@@ -80,6 +82,7 @@ void add_mesh_flags(Flags& flags, PlanQuestion& q) {
       },
       "division of the ranks, as gradwire train has it: dp=N and zero=N in place of --data and "
       "--zero; pp=N/SCHEDULE, with --accumulate micro-batches; tp=N, ranks that share tensors");
+  flags.integer("pipeline", q.pipeline_stages, {1, 4096}, "number of stages: --parallel pp=N");
   flags.bytes("device-mem", q.device_mem, {0}, "memory of a rank, in bytes; 0: no limit");
 }
 
@@ -102,6 +105,18 @@ void add_cost_flags(Flags& flags, PlanQuestion& q) {
 
 bool transformer_given(const TransformerShape& shape) {
   return shape.layers > 0 && shape.width > 0 && shape.heads > 0 && shape.sequence > 0;
+}
+
+// --pipeline p is --parallel pp=p.
+Status settle_pipeline(const Flags& flags, PlanQuestion& q) {
+  if (!flags.given("pipeline")) return {};
+  if (q.parallel.pp > 1) {
+    return {Code::kInvalidArgument,
+            format("plan: --parallel pp=%d and --pipeline %lld exclude each other (got both)",
+                   q.parallel.pp, static_cast<long long>(q.pipeline_stages))};
+  }
+  q.parallel.pp = static_cast<int>(q.pipeline_stages);
+  return {};
 }
 
 // Puts what --parallel says where --data and --zero have it.
@@ -206,6 +221,7 @@ Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, Pla
   flags.example("gradwire plan --params 7e9 --precision bf16 --optimizer adamw --parallel dp=8");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return outcome;
+  GW_TRY(settle_pipeline(flags, q));
   if (flags.given("parallel")) GW_TRY(settle_plan_parallel(flags, q));
   GW_TRY(check(flags, q));
   if (q.model != "gpt") {

@@ -25,6 +25,7 @@ struct PlanQuestion {
   std::int64_t zero = 0;                      // the stage that is asked for; all are printed
   std::int64_t data_ranks = 1;
   ParallelSpec parallel = {};
+  std::int64_t pipeline_stages = 1;  // --pipeline; `parallel` has them, too
   std::string precision = "bf16";
   std::string optimizer = "adamw";
   bool no_main_grads = false;

@@ -249,6 +249,22 @@ TEST(Plan, WhatStagesCannotDoIsRefused) {
               fails(Code::kUnsupported, "plan", "zb-h1", "recompute 'full'"));
 }
 
+TEST(Plan, PipelineIsTheNumberOfStages) {
+  const std::vector<std::string> shape{"--layers",     "4",   "--width",      "64",
+                                       "--heads",      "4",   "--sequence",   "32",
+                                       "--vocabulary", "100", "--accumulate", "4"};
+  const auto with = [&shape](const std::vector<std::string>& more) {
+    std::vector<std::string> words = shape;
+    words.insert(words.end(), more.begin(), more.end());
+    return plan(words);
+  };
+  const auto stages = with({"--pipeline", "2"});
+  ASSERT_FALSE(stages.rows.empty());
+  EXPECT_EQ(stages.rows, with({"--parallel", "pp=2"}).rows);
+  EXPECT_THAT(with({"--parallel", "pp=4", "--pipeline", "2"}).error,
+              fails(kInvalid, "plan", "pp=4", "--pipeline 2"));
+}
+
 // Stages gather their parameters once a step, whole models for every pass.
 TEST(Plan, StagesGatherOnceAStep) {
   const auto bytes = [](const char* parallel) {

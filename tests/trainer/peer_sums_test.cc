@@ -103,8 +103,8 @@ std::vector<float> gradient(const Case& of, Precision precision, float own, floa
 // where it is rounded by itself.
 TEST(PeerSums, RoundTheWhole) {
   const float half = std::ldexp(1.0F, -8);
-  for (const Case& of :
-       {Case{}, Case{.each = true}, Case{.accumulate = 2, .main_gradients = false, .sums = 2}}) {
+  for (const Case& of : {Case{}, Case{.each = true}, Case{.accumulate = 2, .sums = 2},
+                         Case{.accumulate = 2, .main_gradients = false, .sums = 2}}) {
     EXPECT_EQ(gradient(of, Precision::kBF16, 1 + half, half),
               (std::vector<float>{1 + 2 * half, 1 + 2 * half, 1, 1}))
         << of.accumulate;
@@ -119,7 +119,7 @@ TEST(PeerSums, AreMadeOnce) {
         Case{.accumulate = 4, .momentum_at = MomentumAt::kWorker, .sums = 4}}) {
     EXPECT_EQ(gradient(of, Precision::kF32, 3, 5), both) << of.accumulate << " " << of.sums;
   }
-  EXPECT_EQ(gradient({.accumulate = 4}, Precision::kBF16, 3, 5), both);
+  EXPECT_EQ(gradient({.accumulate = 4, .sums = 4}, Precision::kBF16, 3, 5), both);
 }
 
 }  // namespace

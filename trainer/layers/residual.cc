@@ -79,7 +79,6 @@ LayerCost Residual<T>::cost() const {
   return sum;
 }
 
-// What flows around the branch is added to what it makes: both lie alike.
 template <typename T>
 std::vector<LayerPart<T>> Residual<T>::parts() const {
   std::vector<LayerPart<T>> parts{{"", branch_.get(), in_}};
@@ -87,6 +86,7 @@ std::vector<LayerPart<T>> Residual<T>::parts() const {
   return parts;
 }
 
+// What flows around the branch is added to what it makes: both lie alike.
 template <typename T>
 Result<Placement> Residual<T>::placement(const Placement& x,
                                          std::span<const ParameterInfo> parameters) const {

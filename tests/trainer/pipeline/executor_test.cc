@@ -16,6 +16,7 @@
 #include "tests/trainer/pipeline/every_schedule.h"
 #include "tests/trainer/pipeline/virtual_ranks.h"
 #include "trainer/pipeline/lower.h"
+#include "trainer/pipeline/message_room.h"
 #include "trainer/pipeline/simulate.h"
 
 namespace gradwire::executor_test {
@@ -42,7 +43,7 @@ struct Drop {
 
 // `order`: what ranks execute, if it is not what `schedule` says.
 Executed execute(const PipelineSchedule& schedule, const PipelineCosts& costs, Drop drop = {},
-                 const PipelineSchedule* order = nullptr) {
+                 const PipelineSchedule* order = nullptr, bool bounded = false) {
   const auto size = static_cast<std::size_t>(schedule.size());
   VirtualRanks time(schedule.size(), costs);
   Executed all;
@@ -54,8 +55,10 @@ Executed execute(const PipelineSchedule& schedule, const PipelineCosts& costs, D
     const auto place = static_cast<std::size_t>(rank);
     VirtualWork work(schedule, costs, rank, time);
     VirtualTransfers transfers(rank, time, rank == drop.rank ? drop.wait : -1);
-    auto executor = PipelineExecutor::create(order == nullptr ? schedule : *order, rank,
-                                             {costs.links, costs.overlap}, work, transfers);
+    PipelineExecution how{costs.links, costs.overlap};
+    if (bounded) how.room = message_room(schedule, rank).stages;
+    auto executor =
+        PipelineExecutor::create(order == nullptr ? schedule : *order, rank, how, work, transfers);
     const Status status = executor.has_value() ? executor.value().run() : executor.error();
     time.leave();
     all.computed[place] = work.done;
@@ -168,6 +171,9 @@ TEST_P(ExecutorOf, IsTheSimulatorToTheTick) {
         }
         ASSERT_EQ(executed.makespan, run.value().makespan) << where;
         ASSERT_TRUE(agrees(schedule, run.value(), executed)) << where;
+        // As training has it: with room for so many messages, none of which has to be waited for.
+        ASSERT_TRUE(agrees(schedule, run.value(), execute(schedule, costs, {}, nullptr, true)))
+            << where << ", in bounded room";
       }
     }
   }
@@ -412,6 +418,10 @@ TEST(Executor, RefusesListsThatDoNotMeet) {
               fails(Code::kInvalidArgument, "rank 2", "0 to 1"));
   EXPECT_THAT(refused(schedule, 0, PipelineLinks::kDirect),
               fails(Code::kInvalidArgument, "direct", "2 ranks"));
+  EXPECT_THAT(
+      PipelineExecutor::create(schedule, 0, {PipelineLinks::kTagged, true, {{}}}, work, transfers)
+          .error(),
+      fails(Code::kInvalidArgument, "room of 1", "2"));
   std::erase(schedule.ranks[1], *pipeline_op("1RF0"));
   EXPECT_THAT(refused(schedule, 1, PipelineLinks::kTagged),
               fails(Code::kInvalidArgument, "rank 1", "1F0", "1RF0"));

@@ -48,6 +48,11 @@ Result<PipelineExecutor> PipelineExecutor::create(const PipelineSchedule& schedu
                          "ordered ones)",
                          schedule.size()));
   }
+  if (!how.room.empty() && how.room.size() != static_cast<std::size_t>(schedule.stages())) {
+    return Status(Code::kInvalidArgument,
+                  format("pipeline executor: room of %zu stages (expected %d)", how.room.size(),
+                         schedule.stages()));
+  }
   PipelineExecutor made(rank, how, work, transfers);
   GW_TRY(made.plan(schedule));
   if (!how.room.empty()) GW_TRY(made.plan_waits(schedule));
