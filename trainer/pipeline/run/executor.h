@@ -31,9 +31,9 @@ namespace gradwire {
 struct PipelineExecution {
   PipelineLinks links = PipelineLinks::kTagged;  // how the schedule was lowered
   bool overlap = true;
-  // For each stage: the most messages that have been made and whose sends have not been waited for. Where
-  // there would be more, a computation waits first: for sends whose messages must have been read by
-  // then (message_room()), then for the oldest. Empty: any number.
+  // For each stage: the most messages that have been made and whose sends have not been waited for.
+  // Where there would be more, a computation waits first: for sends whose messages must have been
+  // read by then (message_room()), then for the oldest. Empty: any number.
   std::vector<StageRoom> room = {};
 };
 
