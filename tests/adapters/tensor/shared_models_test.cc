@@ -160,7 +160,7 @@ TEST(SharedModels, WhatDoesNotDivideIsNamed) {
               fails(Code::kUnsupported, "cnn", "2 ranks of tp"));
 }
 
-// A rank whose peers are gone ends with an error, and does not wait for ever.
+// A rank whose peers are gone ends with an error, within its deadline.
 TEST(SharedModels, ALostPeerEndsThePass) {
   CommunicatorOptions options;
   options.deadline_seconds = 2;
