@@ -19,10 +19,12 @@ Result<std::unique_ptr<Layer<T>>> basic_block(const ImageModel<T>& model, const 
                                               std::int64_t channels, std::int64_t stride) {
   using Layers = std::unique_ptr<Layer<T>>;
   const SampleShape in = model.output();
-  const auto add_conv = [&](Chain<T>& chain, const std::string& part, const ConvOptions& options) {
+  const auto add_conv = [&](Chain<T>& chain, const std::string& part,
+                            const ConvOptions& options) -> Status {
     auto layer = model.conv(name + "." + part, chain.output(), channels, options);
-    if (layer.has_value()) chain.add(part, std::move(layer).value());
-    return layer.error();
+    if (!layer.has_value()) return layer.error();
+    chain.add(part, std::move(layer).value());
+    return {};
   };
   auto branch = std::make_unique<Chain<T>>(in);
   GW_TRY(add_conv(*branch, "conv1", conv(3, stride)));
