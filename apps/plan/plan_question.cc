@@ -153,8 +153,8 @@ Status check_image_model(const Flags& flags, const PlanQuestion& q) {
   }
   if (q.model != "mlp" && flags.given("hidden")) return refuse("--hidden is of an mlp");
   if (q.parallel.pp > 1) return refuse("pp= (expected 1, or a gpt)");
-  const bool whole = q.parallel.tp == 1 || q.parallel.layout.kind != TensorLayout::Kind::kMegatron;
-  if (q.model != "mlp" && !whole) return refuse("tp= (expected 1, a gpt, or an mlp)");
+  // Their own layouts are refused before this, by settle_plan_parallel().
+  if (q.model != "mlp" && q.parallel.tp > 1) return refuse("tp= (expected 1, a gpt, or an mlp)");
   return {};
 }
 

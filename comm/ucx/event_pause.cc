@@ -64,7 +64,7 @@ EventPause::~EventPause() {
 void EventPause::on_event(int, ucs_event_set_types_t, void* self) {
   auto& pause = *static_cast<EventPause*>(self);
   std::uint64_t count = 0;
-  (void)!read(pause.fd_.get(), &count, sizeof count);
+  (void)!::read(pause.fd_.get(), &count, sizeof count);
   std::unique_lock lock(pause.mutex_);
   pause.reached_ = true;
   pause.changed_.notify_all();
