@@ -49,14 +49,14 @@ class PipelineCursor {
     return true;
   }
 
-  // `seen`: a part of line(), or empty: the end of it.
+  // `seen`: a part of line(), or empty: the end of it. Bytes that are not printable ASCII are shown
+  // as \xNN: a terminal would take some for commands.
   Status error(std::string_view seen, std::string_view wanted) const {
     constexpr std::size_t kMostShown = 40;
     const std::size_t column = seen.data() == nullptr ? line_.size() : column_of(seen);
     const std::string got = seen.empty() ? "the end of the line"
-                            : seen.size() > kMostShown
-                                ? "'" + std::string(seen.substr(0, kMostShown)) + "...'"
-                                : "'" + std::string(seen) + "'";
+                                         : "'" + printable(seen.substr(0, kMostShown)) +
+                                               (seen.size() > kMostShown ? "...'" : "'");
     return {Code::kInvalidArgument,
             format("line %d, column %zu: got %s, expected %.*s", std::max(number_, 1), column + 1,
                    got.c_str(), static_cast<int>(wanted.size()), wanted.data())};
@@ -64,6 +64,16 @@ class PipelineCursor {
 
  private:
   static bool is_blank(char c) { return c == ' ' || c == '\t'; }
+  static std::string printable(std::string_view text) {
+    std::string shown;
+    for (const char c : text) {
+      const bool is_printable = c >= ' ' && c <= '~';
+      shown += is_printable
+                   ? std::string(1, c)
+                   : format("\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    }
+    return shown;
+  }
   std::size_t column_of(std::string_view seen) const {
     return static_cast<std::size_t>(seen.data() - line_.data());
   }

@@ -122,6 +122,21 @@ TEST(PipelineText, ErrorsNameThePlaceWhatIsThereAndWhatIsWanted) {
   EXPECT_EQ(refusal("0OPT"), "line 1, column 5: got the end of the line" + op);
 }
 
+// A terminal would obey the bytes of a file that is none.
+TEST(PipelineText, ErrorsShowBytesThatAreNotPrintable) {
+  const std::string bytes("\x1b[2J\0\x7f\xc2\x9b~", 9);
+  EXPECT_EQ(refusal(bytes),
+            "line 1, column 1: got '\\x1b[2J\\x00\\x7f\\xc2\\x9b~', expected an operation such as "
+            "2F0, 3I1 or 0OPT");
+  const std::string head = "pipeline ranks=1 stages=1 micro-batches=1\nplace 0\nrank 0: ";
+  EXPECT_EQ(
+      refusal(head + std::string(41, '\a')), "line 3, column 9: got '" + [] {
+        std::string shown;
+        for (int i = 0; i < 40; ++i) shown += "\\x07";
+        return shown;
+      }() + "...', expected an operation such as 2F0, 3I1 or 0OPT");
+}
+
 TEST(PipelineText, OperationsOutOfBoundsAreRefused) {
   for (const char* op : {"0", "F0", "0F", "0F-1", "-1F0", "+1F0", "0F65535", "65536F0", "0F0@256",
                          "0F0@", "0F0#", "0F0#65536", "0F0#1@1", "0F0 ", "0f0", "0OPT0", "0FB0",
