@@ -2,8 +2,7 @@
 // compare with closed forms by ==.
 //
 //   a rank       does its list in order, one operation at a time; a computation starts when the
-//   rank
-//                is free and what it reads is there
+//                rank is free and what it reads is there
 //   a message    of n bytes starts when its send has been issued, its receive posted, and the
 //                sender's out-port and the receiver's in-port are free; keeps both for n * beta,
 //                and arrives alpha + n * beta after its start. Ports are given by (time when the
@@ -12,8 +11,7 @@
 //   ordered      instead of ports each rank has one queue of transfers; a message starts when it is
 //                first in both ranks' queues, and leaves them when it arrives
 //   a schedule   without transfers sends at the end of the operation that makes the message, and
-//   has
-//                its receives posted from the beginning
+//                has its receives posted from the beginning
 //   overlap      on: a send is issued and RG is started, and the rank goes on; OPT waits for the
 //                stage's RG; a rank's RGs run one after another. Off: the rank waits until the
 //                message has arrived, or RG is done; a send with a tag is then buffered at its
