@@ -1,7 +1,9 @@
 """Stages of a pipeline, and ranks that share tensors, as processes: every schedule, over UCX and TCP, has the bits of one rank.
 usage: train_stages_processes_test.py GRADWIRE UCX_VERSION|none (none: skipped, 77)"""
 
+import itertools
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -11,14 +13,20 @@ import unittest
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "breadth-first"]
 TRAINED = ["--steps", "3", "--batch", "48", "--accumulate", "6", "--seed", "7", "--algorithm", "canonical", "--quiet"]
 MLP = ["--hidden", "24,20,18,16,20,14,12,16"]
+# The GPT of tests/adapters/pipeline/mesh_matrix.cc, 24 micro-batches of 4 rows a step over all replicas.
+MESH_GPT = ["--model", "gpt", "--data", "grammar", "--width", "96", "--heads", "24", "--layers", "4", "--context", "8", "--tied",
+            "--optimizer", "adamw", "--lr", "0.001"]
+# (dp, tp, pp) of 2 to 4 ranks, and those of them that are tried unless GRADWIRE_TEST_FULL is set.
+MESHES = [mesh for mesh in itertools.product(range(1, 5), repeat=3) if 2 <= mesh[0] * mesh[1] * mesh[2] <= 4]
+SAMPLED = [(1, 2, 1), (1, 1, 3), (1, 2, 2), (2, 1, 2)]
 
 
-def totals(words):
+def totals(words, trained=TRAINED):
     """The last line of the metrics of a run."""
     with tempfile.TemporaryDirectory() as folder:
         metrics = pathlib.Path(folder) / "m.jsonl"
         model = [] if "--model" in words else MLP
-        done = subprocess.run([*words, *model, *TRAINED, "--metrics", metrics], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        done = subprocess.run([*words, *model, *trained, "--metrics", metrics], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=120)
         if done.returncode != 0:
             raise AssertionError(f"{words}: {done.stdout}")
@@ -61,6 +69,26 @@ class StagesAsProcesses(unittest.TestCase):
                     self.assertEqual(there["ranks"], ranks)
                     if gpt == model:
                         self.assertAlmostEqual(there["test_loss"], alone["test_loss"], delta=1e-4)
+
+    # Threads run the same meshes in tests/adapters/pipeline/mesh_matrix.cc, with more beside them.
+    def test_meshes(self):
+        def trained(replicas):
+            return ["--steps", "20", "--batch", "96", "--accumulate", str(24 // replicas), "--seed", "7", "--algorithm", "canonical", "--quiet"]
+
+        alone = totals([GRADWIRE, "train", *MESH_GPT], trained(1))
+        meshes = MESHES if os.environ.get("GRADWIRE_TEST_FULL") else SAMPLED
+        self.assertLessEqual({*SAMPLED}, {*MESHES})
+        for dp, tp, pp in meshes:
+            mesh = f"dp={dp},tp={tp},pp={pp}"
+            with self.subTest(mesh=mesh):
+                threads = totals([GRADWIRE, "train", *MESH_GPT, "--parallel", mesh], trained(dp))
+                there = totals([GRADWIRE, "run", "-n", str(dp * tp * pp), "--timeout", "120", "--", GRADWIRE, "train", *MESH_GPT,
+                                "--transport", "ucx", "--parallel", mesh], trained(dp))
+                self.assertEqual(there["params_hash"], threads["params_hash"])
+                self.assertEqual(there["ranks"], dp * tp * pp)
+                self.assertAlmostEqual(there["test_loss"], alone["test_loss"], delta=1e-4)
+                if tp == 1 and dp == 1:
+                    self.assertEqual(there["params_hash"], alone["params_hash"])
 
     # By samples and by tiles, whose halos are sent from rank to rank.
     def test_ranks_that_share_images(self):
