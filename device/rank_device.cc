@@ -32,4 +32,12 @@ bool others_can_reach(const std::byte* data) {
   return false;
 }
 
+Device owner_of_memory(const void* data) {
+  if constexpr (kHaveCuda) {
+    const int ordinal = cuda::device_of_memory(data);
+    if (ordinal >= 0) return {MemorySpace::kCuda, ordinal};
+  }
+  return {};
+}
+
 }  // namespace gradwire

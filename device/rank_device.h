@@ -31,4 +31,8 @@ class ThreadOnDevice {
 // cudaMalloc's has; that of CUDA's pools, Buffer's among it, has none.
 bool others_can_reach(const std::byte* data);
 
+// Whose memory is at this address, by CUDA's driver: a device's, or else the host's. The host's in
+// a build without CUDA, and where no driver is.
+Device owner_of_memory(const void* data);
+
 }  // namespace gradwire

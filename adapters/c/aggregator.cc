@@ -6,6 +6,7 @@
 #include "adapters/c/bucket_steps.h"
 #include "adapters/c/operation_call.h"
 #include "adapters/c/outcome.h"
+#include "adapters/c/places.h"
 #include "adapters/c/spec_options.h"
 #include "adapters/c/state.h"
 #include "gradwire/schedule.h"
@@ -46,10 +47,35 @@ Status create(gw_comm* comm, std::span<const gw_tensor_info> infos,
   }
   GW_ASSIGN(const SpecOptions read, read_spec_options(kCreate, given));
   GW_ASSIGN(const std::vector<BucketSteps::Tensor> tensors, tensors_of(infos));
+  GW_ASSIGN(const Device device, device_of(kCreate, read.space, read.device));
   auto handle = std::make_unique<gw_aggregator>();
-  GW_ASSIGN(handle->steps, BucketSteps::create(comm->group, tensors, read.options, read.skips));
+  GW_ASSIGN(handle->steps,
+            BucketSteps::create(comm->group, tensors, read.options, read.skips, device));
   *aggregator = handle.release();
   return {};
+}
+
+// stream: null for the default one of the aggregator's place. A null work is for the caller to
+// wait.
+gw_status submit(const char* function, gw_aggregator* aggregator, const gw_gradient* gradients,
+                 size_t count, const gw_stream* stream, gw_work** work) {
+  return guarded([&]() -> Status {
+    if (work != nullptr) *work = nullptr;
+    GW_TRY(check_handle(aggregator, function, "aggregator"));
+    if (count > 0) GW_TRY(check_given(gradients, function, "gradients"));
+    BucketSteps& steps = *aggregator->steps;
+    Stream after{steps.device(), nullptr};
+    if (stream != nullptr) {
+      GW_ASSIGN(after, stream_of(function, *stream));
+    }
+    GW_ASSIGN(std::shared_ptr<WorkCell> cell, steps.submit(function, {gradients, count}, after));
+    if (work != nullptr) {
+      *work = new_work(std::move(cell));
+      return {};
+    }
+    cell->wait(std::nullopt);
+    return cell->status();
+  });
 }
 
 // The common beginning of calls between steps.
@@ -107,19 +133,12 @@ void gw_aggregator_free(gw_aggregator* aggregator) {
 
 gw_status gw_aggregator_submit(gw_aggregator* aggregator, const gw_gradient* gradients,
                                size_t count, gw_work** work) {
-  constexpr const char* kName = "gw_aggregator_submit";
-  return guarded([&]() -> Status {
-    if (work != nullptr) *work = nullptr;
-    GW_TRY(check_handle(aggregator, kName, "aggregator"));
-    if (count > 0) GW_TRY(check_given(gradients, kName, "gradients"));
-    GW_ASSIGN(std::shared_ptr<WorkCell> cell, aggregator->steps->submit({gradients, count}));
-    if (work != nullptr) {
-      *work = new_work(std::move(cell));
-      return {};
-    }
-    cell->wait(std::nullopt);
-    return cell->status();
-  });
+  return submit("gw_aggregator_submit", aggregator, gradients, count, nullptr, work);
+}
+
+gw_status gw_aggregator_submit_on(gw_aggregator* aggregator, const gw_gradient* gradients,
+                                  size_t count, const gw_stream* stream, gw_work** work) {
+  return submit("gw_aggregator_submit_on", aggregator, gradients, count, stream, work);
 }
 
 gw_status gw_aggregator_flush(gw_aggregator* aggregator) {

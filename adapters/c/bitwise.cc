@@ -55,9 +55,16 @@ bool is_bitwise(gw_reduction reduction) {
 
 Result<BitwiseOperation> start_bitwise(const char* function, Communicator& communicator,
                                        const gw_op& op, const OpOptions& options) {
+  if (options.stream.device.space == MemorySpace::kCuda) {
+    return Status(Code::kUnsupported, std::string(function) +
+                                          ": a bitwise reduction of tensors on CUDA device " +
+                                          std::to_string(options.stream.device.ordinal) +
+                                          " (expected host memory, or another reduction)");
+  }
   gw_op as_sum = op;  // the same memory
   as_sum.reduction = GW_SUM;
-  GW_ASSIGN(const OpCall call, call_of(function, as_sum, communicator.rank(), communicator.size()));
+  GW_ASSIGN(const OpCall call,
+            call_of(function, as_sum, communicator.rank(), communicator.size(), Device{}));
   const DType dtype = call.in.dtype();
   if (is_floating(dtype)) {
     return Status(Code::kInvalidArgument, std::string(function) + ": a bitwise reduction of " +

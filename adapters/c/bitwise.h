@@ -17,7 +17,8 @@ struct BitwiseOperation {
   Work exchange;
   std::function<void()> fold;  // after its end, if that was well; owns the rows
 };
-// kInvalidArgument for floating types and for kinds that reduce nothing.
+// kInvalidArgument for floating types and for kinds that reduce nothing; kUnsupported for tensors
+// on a device.
 Result<BitwiseOperation> start_bitwise(const char* function, Communicator& communicator,
                                        const gw_op& op, const OpOptions& options);
 

@@ -6,9 +6,10 @@
 #include <limits>
 #include <utility>
 
-#include "base/elements.h"
+#include "adapters/c/places.h"
 #include "base/forks.h"
 #include "base/text.h"
+#include "device/host_copy.h"
 
 namespace gradwire::c {
 namespace {
@@ -21,24 +22,36 @@ bool all_finite(std::span<const T> values) {
 }
 
 // Infinities and NaNs have all bits of the exponent, and they alone.
-bool all_below(std::uint16_t exponent, const TensorView& tensor) {
-  const auto* values = reinterpret_cast<const std::uint16_t*>(tensor.data());
+bool all_below(std::uint16_t exponent, std::span<const std::uint16_t> values) {
   bool finite = true;
-  for (std::int64_t i = 0; i < tensor.elems(); ++i) finite &= (values[i] & exponent) != exponent;
+  for (const std::uint16_t value : values) finite &= (value & exponent) != exponent;
   return finite;
 }
 
-bool is_finite(const TensorView& tensor) {
-  switch (tensor.dtype()) {
-    case DType::kF64: return all_finite(std::span<const double>(elements<double>(tensor)));
-    case DType::kF16: return all_below(0x7c00, tensor);
-    case DType::kBF16: return all_below(0x7f80, tensor);
-    default: return all_finite(std::span<const float>(elements<float>(tensor)));
+template <typename T>
+std::span<const T> as(ConstByteSpan bytes) {
+  return {reinterpret_cast<const T*>(bytes.data()), bytes.size() / sizeof(T)};
+}
+
+bool is_finite(DType dtype, ConstByteSpan bytes) {
+  switch (dtype) {
+    case DType::kF64: return all_finite(as<double>(bytes));
+    case DType::kF16: return all_below(0x7c00, as<std::uint16_t>(bytes));
+    case DType::kBF16: return all_below(0x7f80, as<std::uint16_t>(bytes));
+    default: return all_finite(as<float>(bytes));
   }
 }
 
 // All bits set is a quiet NaN of every floating type.
-void fill_with_nan(const TensorView& tensor) { std::ranges::fill(tensor.bytes(), std::byte{0xff}); }
+Status fill_with_nan(const TensorView& tensor, const CopyLane* lane) {
+  if (tensor.empty()) return {};
+  if (lane == nullptr) {
+    std::ranges::fill(tensor.bytes(), std::byte{0xff});
+    return {};
+  }
+  const std::vector<std::byte> ones(tensor.bytes().size(), std::byte{0xff});
+  return write_from_host(ones, tensor, lane->to_host());
+}
 
 }  // namespace
 
@@ -48,9 +61,10 @@ void BucketSteps::Bucket::end(const Status& status) {
 
 Result<std::shared_ptr<BucketSteps>> BucketSteps::create(std::shared_ptr<Group> group,
                                                          const std::vector<Tensor>& tensors,
-                                                         AggregatorOptions options, bool skips) {
+                                                         AggregatorOptions options, bool skips,
+                                                         Device device) {
   // In a child of fork() it is left alone: the threads are not there that others wait for.
-  std::shared_ptr<BucketSteps> steps(new BucketSteps(group, skips),
+  std::shared_ptr<BucketSteps> steps(new BucketSteps(group, skips, device),
                                      [mark = ForkMark()](BucketSteps* it) {
                                        if (!mark.in_child()) delete it;
                                      });
@@ -61,6 +75,9 @@ Result<std::shared_ptr<BucketSteps>> BucketSteps::create(std::shared_ptr<Group> 
     const std::lock_guard lock(group->order);
     GW_ASSIGN(steps->aggregator_,
               Aggregator::create(*group->communicator, Registry::builtin(), std::move(options)));
+  }
+  if (skips && device.space == MemorySpace::kCuda) {
+    GW_ASSIGN(steps->lane_, CopyLane::create(device));
   }
   steps->slots_.reserve(tensors.size());
   for (const Tensor& tensor : tensors) GW_TRY(steps->add(tensor));
@@ -85,36 +102,49 @@ BucketSteps::~BucketSteps() {
 }
 
 Status BucketSteps::add(const Tensor& tensor) {
-  slots_.push_back({.tensor = tensor});
-  return aggregator_->add(tensor.name, TensorView(&nowhere_, tensor.shape, tensor.dtype));
+  Slot& slot = slots_.emplace_back();
+  slot.tensor = tensor;
+  if (lane_ != nullptr) {
+    GW_ASSIGN(slot.final, lane_->make_point());
+  }
+  return aggregator_->add(tensor.name, TensorView(&nowhere_, tensor.shape, tensor.dtype, device_));
 }
 
-Status BucketSteps::check(std::span<const gw_gradient> gradients) const {
+Status BucketSteps::check(const char* function, std::span<const gw_gradient> gradients,
+                          const Stream& stream) const {
+  const auto refuse = [function](const std::string& why) {
+    return Status(Code::kInvalidArgument, std::string(function) + ": " + why);
+  };
+  if (stream.device != device_) {
+    return refuse("a stream for " + text_of_memory(stream.device) + " (expected one for " +
+                  text_of_memory(device_) + ", where the aggregator's tensors are)");
+  }
   std::vector<bool> named(slots_.size(), false);
   for (const gw_gradient& gradient : gradients) {
     const auto i = static_cast<std::size_t>(gradient.index);
     if (gradient.index < 0 || i >= slots_.size()) {
-      return {Code::kInvalidArgument, format("gw_aggregator_submit: index %d (expected 0 to %zu)",
-                                             gradient.index, slots_.size() - 1)};
+      return refuse(format("index %d (expected 0 to %zu)", gradient.index, slots_.size() - 1));
     }
+    const Tensor& tensor = slots_[i].tensor;
     if (named[i] || slots_[i].submitted) {
-      return {Code::kInvalidArgument, "gw_aggregator_submit: '" + slots_[i].tensor.name +
-                                          "' a second time in one step (expected once)"};
+      return refuse("'" + tensor.name + "' a second time in one step (expected once)");
     }
-    if (gradient.data == nullptr && slots_[i].tensor.shape.elems() > 0) {
-      return {Code::kInvalidArgument,
-              "gw_aggregator_submit: '" + slots_[i].tensor.name + "' at NULL"};
+    if (tensor.shape.elems() > 0) {
+      if (gradient.data == nullptr) return refuse("'" + tensor.name + "' at NULL");
+      GW_TRY(check_memory(function, ("'" + tensor.name + "'").c_str(), gradient.data, device_));
     }
     named[i] = true;
   }
   return {};
 }
 
-Result<std::shared_ptr<WorkCell>> BucketSteps::submit(std::span<const gw_gradient> gradients) {
+Result<std::shared_ptr<WorkCell>> BucketSteps::submit(const char* function,
+                                                      std::span<const gw_gradient> gradients,
+                                                      const Stream& stream) {
   std::unique_lock lock(mutex_);
   decided_.wait(lock, [this] { return !deciding_; });
   if (submitted_ == slots_.size()) GW_TRY(end_step());
-  GW_TRY(check(gradients));
+  GW_TRY(check(function, gradients, stream));
   const auto bucket = std::make_shared<Bucket>();
   bucket->left = gradients.size();
   if (gradients.empty()) bucket->end({});
@@ -123,8 +153,8 @@ Result<std::shared_ptr<WorkCell>> BucketSteps::submit(std::span<const gw_gradien
     if (!failure_.ok()) return failure_;
     for (const gw_gradient& gradient : gradients) {
       Slot& slot = slots_[static_cast<std::size_t>(gradient.index)];
-      slot.given =
-          TensorView(static_cast<std::byte*>(gradient.data), slot.tensor.shape, slot.tensor.dtype);
+      slot.given = TensorView(static_cast<std::byte*>(gradient.data), slot.tensor.shape,
+                              slot.tensor.dtype, device_);
       slot.submitted = true;
       slot.bucket = bucket;
     }
@@ -132,7 +162,7 @@ Result<std::shared_ptr<WorkCell>> BucketSteps::submit(std::span<const gw_gradien
   submitted_ += gradients.size();
   for (const gw_gradient& gradient : gradients) {
     const Status taken =
-        hand_over(slots_[static_cast<std::size_t>(gradient.index)], gradient.index);
+        hand_over(slots_[static_cast<std::size_t>(gradient.index)], gradient.index, stream);
     if (taken.ok()) continue;
     bucket->end(taken);
     return taken;
@@ -144,11 +174,13 @@ Result<std::shared_ptr<WorkCell>> BucketSteps::submit(std::span<const gw_gradien
   return bucket->cell;
 }
 
-// Where steps may be skipped it is but looked at.
-Status BucketSteps::hand_over(Slot& slot, int index) {
+// Where steps may be skipped it is but looked at: on the host here, and what is on a device by the
+// thread that decides, since it must be waited for.
+Status BucketSteps::hand_over(Slot& slot, int index, const Stream& stream) {
   if (!slot.given.empty()) GW_TRY(aggregator_->move(index, slot.given));
-  if (!skips_) return aggregator_->ready(index);
-  if (!slot.given.empty() && !is_finite(slot.given)) nonfinite_ = true;
+  if (!skips_) return aggregator_->ready(index, stream);
+  if (lane_ != nullptr) return slot.final->record(stream);
+  if (!is_finite(slot.given.dtype(), slot.given.bytes())) nonfinite_ = true;
   return {};
 }
 
@@ -243,21 +275,44 @@ void BucketSteps::decide() {
   }
 }
 
-// While deciding_ is set the callers leave all to this thread.
-void BucketSteps::decide_once() {
-  const Result<bool> skip = aggregator_->skip_step(std::exchange(nonfinite_, false));
-  if (skip.has_value() && skip.value()) return leave_out();
-  Status status = skip.error();
-  for (std::size_t i = 0; i < slots_.size() && status.ok(); ++i) {
-    status = aggregator_->ready(static_cast<int>(i));
+// Of what is on a device the host has copies made.
+Result<bool> BucketSteps::all_finite_there() const {
+  bool finite = true;
+  for (const Slot& slot : slots_) {
+    GW_TRY(slot.final->before(lane_->to_host()));
+    if (!finite || slot.given.empty()) continue;
+    GW_ASSIGN(const HostCopy copy, HostCopy::of(slot.given, lane_->to_host()));
+    finite = is_finite(slot.given.dtype(), copy.bytes());
   }
-  if (!status.ok()) arrived(-1, status);
+  return finite;
 }
 
-void BucketSteps::leave_out() {
+// While deciding_ is set the callers leave all to this thread.
+void BucketSteps::decide_once() {
+  const auto decided = [this]() -> Status {
+    bool nonfinite = std::exchange(nonfinite_, false);
+    if (lane_ != nullptr) {
+      GW_ASSIGN(const bool finite, all_finite_there());
+      nonfinite = !finite;
+    }
+    GW_ASSIGN(const bool skip, aggregator_->skip_step(nonfinite));
+    if (skip) return leave_out();
+    const Stream behind = lane_ == nullptr ? Stream{} : lane_->to_host();
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      GW_TRY(aggregator_->ready(static_cast<int>(i), behind));
+    }
+    return {};
+  };
+  const Status status = decided();
+  if (status.ok()) return;
+  group_->communicator->abort(status.message());  // the others wait for this rank's word
+  arrived(-1, status);
+}
+
+Status BucketSteps::leave_out() {
+  for (const Slot& slot : slots_) GW_TRY(fill_with_nan(slot.given, lane_.get()));
   std::vector<std::shared_ptr<Bucket>> all;
   for (Slot& slot : slots_) {
-    fill_with_nan(slot.given);
     slot.submitted = false;
     const std::lock_guard lock(arrivals_);
     if (slot.bucket != nullptr) all.push_back(std::move(slot.bucket));
@@ -268,6 +323,7 @@ void BucketSteps::leave_out() {
     ++skipped_;
   }
   for (const auto& bucket : all) bucket->end({});
+  return {};
 }
 
 }  // namespace gradwire::c

@@ -19,9 +19,11 @@
 
 #include "adapters/c/handles.h"
 #include "adapters/c/work_cell.h"
+#include "device/copy_lane.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/c.h"
 #include "gradwire/status.h"
+#include "gradwire/stream.h"
 
 namespace gradwire::c {
 
@@ -33,23 +35,29 @@ class BucketSteps {
     Shape shape = {};
   };
 
-  // Collective. `group` lives as long as this.
+  // Collective. `group` lives as long as this. device: of all tensors, in all steps.
   static Result<std::shared_ptr<BucketSteps>> create(std::shared_ptr<Group> group,
                                                      const std::vector<Tensor>& tensors,
-                                                     AggregatorOptions options, bool skips);
-  explicit BucketSteps(std::shared_ptr<Group> group, bool skips)
-      : group_(std::move(group)), skips_(skips) {}
+                                                     AggregatorOptions options, bool skips,
+                                                     Device device);
+  explicit BucketSteps(std::shared_ptr<Group> group, bool skips, Device device)
+      : group_(std::move(group)), skips_(skips), device_(device) {}
   BucketSteps(const BucketSteps&) = delete;
   BucketSteps& operator=(const BucketSteps&) = delete;
   ~BucketSteps();
 
-  Result<std::shared_ptr<WorkCell>> submit(std::span<const gw_gradient> gradients);
+  // `function` is named in errors. On a device the gradients are final after what `stream` holds;
+  // kInvalidArgument for a stream of another place.
+  Result<std::shared_ptr<WorkCell>> submit(const char* function,
+                                           std::span<const gw_gradient> gradients,
+                                           const Stream& stream);
   Status flush();
   // Between steps; ends the last one first.
   Status between_steps(const std::function<Status(Aggregator&)>& action);
   gw_aggregator_stats stats() const;
   int size() const { return group_->communicator->size(); }
   int rank() const { return group_->communicator->rank(); }
+  Device device() const { return device_; }
   // Warning i; null from their number on. Lives as long as this.
   const char* warning(std::size_t i);
 
@@ -63,29 +71,33 @@ class BucketSteps {
   };
   struct Slot {
     Tensor tensor;
-    TensorView given = {};                     // the caller's memory in this step
-    bool submitted = false;                    // in this step
-    std::shared_ptr<Bucket> bucket = nullptr;  // until it has arrived; under arrivals_
+    TensorView given = {};                         // the caller's memory in this step
+    std::unique_ptr<DevicePoint> final = nullptr;  // with lane_: behind it `given` is final
+    bool submitted = false;                        // in this step
+    std::shared_ptr<Bucket> bucket = nullptr;      // until it has arrived; under arrivals_
   };
 
   Status add(const Tensor& tensor);
-  Status check(std::span<const gw_gradient> gradients) const;
-  Status hand_over(Slot& slot, int index);
+  Status check(const char* function, std::span<const gw_gradient> gradients,
+               const Stream& stream) const;
+  Status hand_over(Slot& slot, int index, const Stream& stream);
+  Result<bool> all_finite_there() const;
   Status end_step();
   void arrived(int index, const Status& outcome);
   void decide();
   void decide_once();
-  void leave_out();
+  Status leave_out();
 
   const std::shared_ptr<Group> group_;
   const bool skips_;
+  const Device device_;
   std::byte nowhere_{};  // where gradients are that never came
 
   mutable std::mutex mutex_;
   std::condition_variable decided_;
   std::vector<Slot> slots_;
   std::size_t submitted_ = 0;
-  bool nonfinite_ = false;  // in this step, here
+  bool nonfinite_ = false;  // in this step, here, as far as was looked
   bool deciding_ = false;   // the other thread has the step
   bool stopping_ = false;
   std::uint64_t steps_ = 0;
@@ -95,6 +107,7 @@ class BucketSteps {
   std::mutex arrivals_;
   Status failure_;  // under arrivals_
 
+  std::unique_ptr<CopyLane> lane_;  // on a device where steps may be skipped; else null
   std::unique_ptr<Aggregator> aggregator_;
   std::thread decider_;  // where steps may be skipped
 };

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "adapters/c/outcome.h"
+#include "adapters/c/places.h"
 
 namespace gradwire::c {
 namespace {
@@ -82,6 +83,7 @@ struct Reader {
   const gw_op& op;
   int rank;
   int size;
+  Device device;
 
   Result<std::int64_t> elems(Part part) const {
     const bool root = op.peer == rank;
@@ -106,7 +108,7 @@ struct Reader {
   Result<TensorView> view(Part part, const char* what, void* data, DType dtype) const {
     GW_ASSIGN(const std::int64_t count, elems(part));
     if (count == 0) return TensorView(nullptr, Shape::vector(0), dtype);
-    return view_of_row(function, what, data, count, dtype);
+    return view_of_row(function, what, data, count, dtype, device);
   }
 };
 
@@ -147,7 +149,7 @@ Result<ReduceOp> reduction_of(const char* function, gw_reduction reduction) {
 }
 
 Result<TensorView> view_of_row(const char* function, const char* what, void* data,
-                               std::int64_t count, DType dtype) {
+                               std::int64_t count, DType dtype, Device device) {
   if (count < 0 || count > kMostElems * 65536) {
     return refuse(function, std::string(what) + format(" has %lld elements (expected 0 or more)",
                                                        static_cast<long long>(count)));
@@ -156,10 +158,11 @@ Result<TensorView> view_of_row(const char* function, const char* what, void* dat
     return refuse(function, std::string(what) + format(" is NULL (expected %lld elements)",
                                                        static_cast<long long>(count)));
   }
-  return TensorView(static_cast<std::byte*>(data), Shape::vector(count), dtype);
+  if (count > 0) GW_TRY(check_memory(function, what, data, device));
+  return TensorView(static_cast<std::byte*>(data), Shape::vector(count), dtype, device);
 }
 
-Result<OpCall> call_of(const char* function, const gw_op& op, int rank, int size) {
+Result<OpCall> call_of(const char* function, const gw_op& op, int rank, int size, Device device) {
   if (op.kind < GW_OP_BROADCAST || op.kind > GW_OP_RECV) {
     return refuse(function, format("kind %d (expected GW_OP_BROADCAST (0) to GW_OP_RECV (16))",
                                    static_cast<int>(op.kind)));
@@ -171,7 +174,7 @@ Result<OpCall> call_of(const char* function, const gw_op& op, int rank, int size
   if (reduces(shape.kind)) {
     GW_ASSIGN(call.op, reduction_of(function, op.reduction));
   }
-  const Reader reader{function, op, rank, size};
+  const Reader reader{function, op, rank, size, device};
   GW_TRY(check_counts(reader, shape));
   // Nothing is written through `in`: it becomes a view of constant bytes.
   GW_ASSIGN(call.in, reader.view(shape.in, "in", const_cast<void*>(op.in), dtype));

@@ -1,5 +1,6 @@
 // Operations of a communicator: every function makes a gw_op, and one place starts it.
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "adapters/c/bitwise.h"
 #include "adapters/c/operation_call.h"
 #include "adapters/c/outcome.h"
+#include "adapters/c/places.h"
 #include "adapters/c/work_cell.h"
 
 namespace gradwire::c {
@@ -37,9 +39,12 @@ Status hand_out(const Group& group, Result<Work> started, int source, gw_work** 
   return {};
 }
 
+// Of the first version, which had no stream.
+constexpr std::size_t kFirstSize = offsetof(gw_op_options, stream);
+
 Result<OpOptions> options_of(const char* function, const gw_op_options* given) {
   gw_op_options options = GW_OP_OPTIONS_INIT;
-  GW_TRY(read_struct(given, function, options));
+  GW_TRY(read_struct(given, function, options, kFirstSize));
   if (!(options.timeout_seconds >= 0)) {
     return Status(Code::kInvalidArgument,
                   std::string(function) +
@@ -49,12 +54,13 @@ Result<OpOptions> options_of(const char* function, const gw_op_options* given) {
   if (options.algorithm != nullptr) read.algorithm = options.algorithm;
   if (options.timeout_seconds > 0) read.deadline = until_in(options.timeout_seconds);
   if (options.factor != 0) read.factor = options.factor;
+  GW_ASSIGN(read.stream, stream_of(function, options.stream));
   return read;
 }
 
 Result<int> tag_of(const char* function, const gw_op_options* given) {
   gw_op_options options = GW_OP_OPTIONS_INIT;
-  GW_TRY(read_struct(given, function, options));
+  GW_TRY(read_struct(given, function, options, kFirstSize));
   return options.tag;
 }
 
@@ -94,7 +100,8 @@ gw_status start(const char* function, gw_comm* comm, const Spelled& spelled,
     if (reduces(op.kind) && is_bitwise(op.reduction)) {
       return start_bits(function, group, op, options, work);
     }
-    GW_ASSIGN(const OpCall call, call_of(function, op, communicator.rank(), communicator.size()));
+    GW_ASSIGN(const OpCall call, call_of(function, op, communicator.rank(), communicator.size(),
+                                         options.stream.device));
     Result<Work> started = [&] {
       const std::lock_guard lock(group.order);
       return communicator.start(call, options);
@@ -156,7 +163,8 @@ gw_status gw_all_reduce_many(gw_comm* comm, void* const* tensors, const int64_t*
     GW_ASSIGN(const ReduceOp reduction, reduction_of(kName, op));
     std::vector<TensorView> views;
     for (size_t i = 0; i < tensor_count; ++i) {
-      GW_ASSIGN(const TensorView view, view_of_row(kName, "a tensor", tensors[i], counts[i], type));
+      GW_ASSIGN(const TensorView view,
+                view_of_row(kName, "a tensor", tensors[i], counts[i], type, read.stream.device));
       views.push_back(view);
     }
     Group& group = *comm->group;
@@ -344,8 +352,8 @@ gw_status gw_start_all(gw_comm* comm, const gw_op* ops, size_t count, const gw_o
         return {Code::kInvalidArgument,
                 "gw_start_all: a recv from any source (expected a peer; gw_recv takes any source)"};
       }
-      GW_ASSIGN(const OpCall call,
-                call_of("gw_start_all", op, communicator.rank(), communicator.size()));
+      GW_ASSIGN(const OpCall call, call_of("gw_start_all", op, communicator.rank(),
+                                           communicator.size(), read.stream.device));
       calls.push_back(call);
     }
     if (calls.empty()) return hand_out(group, Work(nullptr), -1, work);

@@ -49,17 +49,21 @@ Status check_handle(const Handle* handle, const char* function, const char* argu
 }
 
 // The caller's struct over the defaults, as far as the caller's version of it goes; null: the
-// defaults.
+// defaults. least: the size that the struct had in the first version, of those that have grown; a
+// size between that and today's is no version's.
 template <typename Options>
-Status read_struct(const Options* given, const char* function, Options& options) {
+Status read_struct(const Options* given, const char* function, Options& options,
+                   std::size_t least = 0) {
   options.struct_size = sizeof(Options);
   if (given == nullptr) return {};
   constexpr std::size_t kMost = 4096;
-  if (given->struct_size < sizeof(std::size_t) || given->struct_size > kMost) {
-    return {
-        Code::kInvalidArgument,
-        std::string(function) +
-            format(": struct_size is %zu (expected the sizeof of the struct)", given->struct_size)};
+  const std::size_t size = given->struct_size;
+  const bool unknown = least > 0 && size != least && size < sizeof(Options);
+  if (size < sizeof(std::size_t) || size > kMost || unknown) {
+    return {Code::kInvalidArgument,
+            std::string(function) +
+                format(": struct_size is %zu (expected the sizeof of the struct, %zu)", size,
+                       sizeof(Options))};
   }
   std::memcpy(&options, given, std::min(given->struct_size, sizeof(Options)));
   return {};

@@ -1,4 +1,5 @@
 // What is known about methods and specs without a communicator.
+#include <cstddef>
 #include <cstdio>
 #include <string>
 
@@ -74,7 +75,8 @@ gw_spec_info info_of(const Parameter& parameter, int size) {
 
 Result<SpecOptions> read_spec_options(const char* function, const gw_aggregator_options* given) {
   gw_aggregator_options options = GW_AGGREGATOR_OPTIONS_INIT;
-  GW_TRY(read_struct(given, function, options));
+  constexpr std::size_t kFirstSize = offsetof(gw_aggregator_options, space);
+  GW_TRY(read_struct(given, function, options, kFirstSize));
   if (options.form < GW_FORM_ALL_REDUCE || options.form > GW_FORM_ALL_GATHER) {
     return bad_number(function, "form", options.form, "0 to 2");
   }
@@ -99,6 +101,8 @@ Result<SpecOptions> read_spec_options(const char* function, const gw_aggregator_
   read.options.traffic = traffic_of(options.traffic);
   if (options.momentum != nullptr) read.options.momentum = *options.momentum;
   read.skips = options.nonfinite == GW_NONFINITE_SKIPS;
+  read.space = options.space;
+  read.device = options.device;
   return read;
 }
 

@@ -47,8 +47,10 @@ Status WorkCell::on_done(gw_done_fn done, void* context) {
 
 void WorkCell::end(const Status& status, int source) {
   gw_done_fn then = nullptr;
+  std::vector<std::unique_ptr<StreamGate>> gates;  // open when it is gone
   {
     const std::lock_guard lock(mutex_);
+    gates.swap(gates_);
     status_ = status;
     if (!status.ok()) sentence_ = status.message();
     source_ = source;
@@ -56,6 +58,7 @@ void WorkCell::end(const Status& status, int source) {
     then = then_;
   }
   changed_.notify_all();
+  gates.clear();
   if (then != nullptr) then(context_, number_of(status.code()));
 }
 
@@ -84,6 +87,29 @@ bool OperationCell::wait(std::optional<Deadline> until) {
   if (state != nullptr && !state->done() && !state->wait(until)) return WorkCell::done();
   // Whoever found the end is about to say so.
   return WorkCell::wait(std::nullopt);
+}
+
+Status WorkCell::wait_on(const Stream& stream) {
+  if (in_child()) {
+    return {Code::kUnsupported, "gw_work_wait_on: a forked child has none of its parent's works"};
+  }
+  if (!done()) {
+    auto gate = StreamGate::close(stream);
+    const std::lock_guard lock(mutex_);
+    if (gate.has_value() && !done_) {
+      gates_.push_back(std::move(gate).value());
+      return {};
+    }
+    if (!gate.has_value() && gate.error().code() != Code::kUnsupported) return gate.error();
+  }
+  wait(std::nullopt);
+  return status();
+}
+
+Status OperationCell::wait_on(const Stream& stream) {
+  const std::shared_ptr<WorkState>& state = work_.state();
+  const bool by_device = state != nullptr && state->hold() && !state->done() && !state->in_child();
+  return by_device ? state->hold()(stream) : WorkCell::wait_on(stream);
 }
 
 gw_work* new_work(std::shared_ptr<WorkCell> cell) {
@@ -120,6 +146,16 @@ gw_status gw_work_wait(gw_work* work, double seconds) {
     }
     return {Code::kTimedOut,
             format("gw_work_wait: not done after %g s; the operation continues", seconds)};
+  });
+}
+
+gw_status gw_work_wait_on(gw_work* work, const gw_stream* stream) {
+  constexpr const char* kName = "gw_work_wait_on";
+  return guarded([&]() -> Status {
+    GW_TRY(check_handle(work, kName, "work"));
+    GW_TRY(check_given(stream, kName, "stream"));
+    GW_ASSIGN(const Stream own, stream_of(kName, *stream));
+    return work->cell->wait_on(own);
   });
 }
 

@@ -9,10 +9,13 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "adapters/c/handles.h"
 #include "base/forks.h"
+#include "device/stream_gate.h"
 #include "gradwire/status.h"
+#include "gradwire/stream.h"
 #include "gradwire/tensor.h"
 #include "gradwire/work.h"
 
@@ -31,6 +34,9 @@ class WorkCell {
   bool done() const;
   // Waits for the end or `until`; true at the end.
   virtual bool wait(std::optional<Deadline> until);
+  // What `stream` is given from now on runs after its end, however it ends. The device waits where
+  // it can, else the caller. The outcome, or that of the operation so far.
+  virtual Status wait_on(const Stream& stream);
   // Of one that is done.
   const Status& status() const { return status_; }
   const std::string& sentence() const { return sentence_; }
@@ -49,6 +55,7 @@ class WorkCell {
   Status status_;         // these three are fixed when done_ is true
   std::string sentence_;  // of status_, "" when all is well
   int source_ = -1;
+  std::vector<std::unique_ptr<StreamGate>> gates_;  // closed until the end
   gw_done_fn then_ = nullptr;
   void* context_ = nullptr;
   bool asked_ = false;
@@ -63,6 +70,7 @@ class OperationCell final : public WorkCell {
                                            std::function<void()> after = {});
   explicit OperationCell(Work work) : work_(std::move(work)) {}
   bool wait(std::optional<Deadline> until) override;
+  Status wait_on(const Stream& stream) override;
 
  private:
   Work work_;  // used after its end alone, but for its state

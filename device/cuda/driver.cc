@@ -1,5 +1,7 @@
 #include "device/cuda/driver.h"
 
+#include <atomic>
+
 #include "device/shared_library.h"
 
 namespace gradwire::cuda {
@@ -10,6 +12,8 @@ struct Driver {
   int (*current)(void** context) = nullptr;
   int (*set_current)(void* context) = nullptr;
   int (*attribute)(void* value, int attribute, unsigned long long address) = nullptr;
+  int (*wait_value)(void* stream, unsigned long long address, unsigned value,
+                    unsigned flags) = nullptr;
 };
 
 const Driver& driver() {
@@ -25,6 +29,8 @@ const Driver& driver() {
       made.set_current = set.value();
     }
     if (of.has_value()) made.attribute = of.value();
+    const auto wait = library.value().function<decltype(made.wait_value)>("cuStreamWaitValue32_v2");
+    if (wait.has_value()) made.wait_value = wait.value();
     return made;
   }();
   return found;
@@ -49,6 +55,30 @@ bool has_ipc_handle(const void* data) {
          driver().attribute(&capable, kIsLegacyCudaIpcCapable,
                             reinterpret_cast<unsigned long long>(data)) == 0 &&
          capable != 0;
+}
+
+bool wait_for_word(void* stream, const std::uint32_t* word) {
+  constexpr unsigned kAtLeast = 0;
+  return driver().wait_value != nullptr &&
+         driver().wait_value(stream, reinterpret_cast<unsigned long long>(word), 1, kAtLeast) == 0;
+}
+
+void set_word(std::uint32_t* word) {
+  std::atomic_ref<std::uint32_t>(*word).store(1, std::memory_order_release);
+}
+
+int device_of_memory(const void* data) {
+  constexpr int kMemoryType = 2;
+  constexpr int kDeviceOrdinal = 9;
+  constexpr unsigned kOfDevice = 2;
+  const auto address = reinterpret_cast<unsigned long long>(data);
+  unsigned type = 0;
+  int ordinal = -1;
+  if (driver().attribute == nullptr || driver().attribute(&type, kMemoryType, address) != 0 ||
+      type != kOfDevice || driver().attribute(&ordinal, kDeviceOrdinal, address) != 0) {
+    return -1;
+  }
+  return ordinal;
 }
 
 }  // namespace gradwire::cuda

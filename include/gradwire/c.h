@@ -14,8 +14,9 @@
  *             Strings and arrays that the caller passes are read during the call. Returned strings
  *             are valid as long as the handle that returned them, those of gw_last_error() until
  *             the thread's next call.
- *   Tensors   Contiguous elements in host memory. They are lent from the call that starts an
- *             operation until its work is done.
+ *   Tensors   Contiguous elements in host memory, or, where a gw_stream says so, in the memory of a
+ *             CUDA device. They are lent from the call that starts an operation until its work is
+ *             done.
  *   Threads   Any thread may call any function at any time, except that no thread may free what
  *             another one uses. Operations of a communicator are numbered in the order of the
  *             calls, and all ranks must start the same operations in the same order; a program that

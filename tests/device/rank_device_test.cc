@@ -101,5 +101,18 @@ TEST_F(RankDevice, WorkOnAnotherDeviceThanItsMemoryIsRefused) {
   EXPECT_EQ(emulation::calls_on_a_wrong_device(), refused + 1);
 }
 
+TEST_F(RankDevice, MemoryIsItsDevices) {
+  emulation::play_devices(2);
+  const Device second{MemorySpace::kCuda, 1};
+  auto there = Buffer::allocate(64, second);
+  auto pinned = Buffer::allocate(64, {MemorySpace::kPinnedHost, 0});
+  ASSERT_TRUE(there.has_value() && pinned.has_value());
+  const int here = 0;
+  EXPECT_EQ(owner_of_memory(there.value().bytes().data()), second);
+  EXPECT_EQ(owner_of_memory(there.value().bytes().data() + 63), second);
+  EXPECT_EQ(owner_of_memory(pinned.value().bytes().data()), Device{});
+  EXPECT_EQ(owner_of_memory(&here), Device{});
+}
+
 }  // namespace
 }  // namespace gradwire::rank_device_test

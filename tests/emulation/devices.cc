@@ -169,6 +169,7 @@ void set_current_context(void* context) {
       context == nullptr ? 0 : static_cast<int>(reinterpret_cast<std::intptr_t>(context)) - 1;
 }
 bool has_ipc_handle(const void*) { return emulation::pools_have_handles; }
+int device_of_memory(const void* data) { return emulation::Devices::all().of(data); }
 
 }  // namespace gradwire::cuda
 

@@ -11,6 +11,7 @@
 #include "device/cuda/stream.h"
 #include "device/ops.h"
 #include "device/patience.h"
+#include "device/stream_gate.h"
 #include "gradwire/buffer.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/support/fails.h"
@@ -54,6 +55,39 @@ TEST(Waits, AStreamThatIsHeldUpEndsTheWaitForIt) {
   emulation::release(stream.stream().native);
   EXPECT_THAT(late, fails(Code::kTimedOut, "CUDA device 0", "0.1"));
   EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+}
+
+// What a stream was given before runs, what it is given later does not, also behind a second gate.
+TEST(Waits, AGateHoldsItsStreamUntilItIsOpened) {
+  const cuda::OwnedStream stream = make_stream();
+  for (int round = 0; round < 3; ++round) {
+    const Buffer first = make_buffer(kPinned);
+    const Buffer second = make_buffer(kPinned);
+    const Buffer ones = make_buffer(kPinned);
+    const Buffer there = make_buffer(kDevice);
+    ones.bytes()[0] = std::byte{1};
+    const auto write = [&](const Buffer& to) {
+      EXPECT_TRUE(copy_bytes(ones.bytes(), kPinned, there.bytes(), kDevice, stream.stream()).ok());
+      EXPECT_TRUE(copy_bytes(there.bytes(), kDevice, to.bytes(), kPinned, stream.stream()).ok());
+    };
+    write(first);
+    auto outer = StreamGate::close(stream.stream());
+    auto inner = StreamGate::close(stream.stream());
+    ASSERT_TRUE(outer.has_value() && inner.has_value());
+    write(second);
+    {
+      const DevicePatience patience(0.1);
+      EXPECT_THAT(cuda::synchronize(stream.stream()), fails(Code::kTimedOut));
+      EXPECT_EQ(first.bytes()[0], std::byte{1});
+      outer.value()->open();
+      EXPECT_THAT(cuda::synchronize(stream.stream()), fails(Code::kTimedOut));
+      EXPECT_EQ(second.bytes()[0], std::byte{0});
+    }
+    inner.value().reset();  // its end opens it
+    EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+    EXPECT_EQ(second.bytes()[0], std::byte{1});
+  }
+  EXPECT_THAT(StreamGate::close(Stream{}).error(), fails(Code::kUnsupported, "the host"));
 }
 
 TEST(Waits, ACodersLookAtWhatKernelsFoundEnds) {

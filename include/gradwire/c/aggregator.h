@@ -55,7 +55,8 @@ typedef enum gw_nonfinite {
   GW_NONFINITE_SKIPS = 1  /* for mixed precision: all ranks skip a step in which any rank has such
                              an element. All tensors become NaN on all ranks, which loss scalers
                              notice; residuals and other state are not changed. Costs one small
-                             exchange per step; no exchange starts before the step's last submit */
+                             exchange per step; no exchange starts before the step's last submit.
+                             Gradients on a device are copied to the host to be looked at */
 } gw_nonfinite;
 
 /* Options of an aggregator; equal on all ranks except threads. NULL: all defaults. */
@@ -75,18 +76,22 @@ typedef struct gw_aggregator_options {
                              a ratio; 0: none; NULL: not known. Methods with a momentum of their own
                              (dgc) are refused if it is above 0, and cause a warning if it is not
                              known */
+  gw_space space;         /* where all tensors are, in all steps */
+  int device;             /* GW_CUDA: number of the device; GW_HOST: 0 */
 } gw_aggregator_options;
 /* The initial value: all defaults. */
 #define GW_AGGREGATOR_OPTIONS_INIT                                                             \
   {                                                                                            \
     sizeof(gw_aggregator_options), 0, 0, 0, 0, 0, 0, GW_FORM_ALL_REDUCE, GW_TRAFFIC_GRADIENTS, \
-        GW_NONFINITE_FAILS, 0                                                                  \
+        GW_NONFINITE_FAILS, 0, GW_HOST, 0                                                      \
   }
 
 /* Creates an aggregator for `count` tensors, equal on all ranks. Collective over comm; comm may be
- * freed before the aggregator. Errors: GW_INVALID_ARGUMENT for a bad spec, or for a combination
- * that fails or may diverge, with the reason and what to write instead; those of
- * gw_comm_split(). */
+ * freed before the aggregator. Errors: GW_INVALID_ARGUMENT for a bad spec, for a combination that
+ * fails or may diverge, with the reason and what to write instead, or for a device that does not
+ * exist; GW_UNSUPPORTED for a device in a build without CUDA, and, at the latest by the first
+ * submit, for a method or an element type that devices do not have (docs/gpu.md lists them); those
+ * of gw_comm_split(). */
 gw_status gw_aggregator_create(gw_comm* comm, const gw_tensor_info* tensors, size_t count,
                                const gw_aggregator_options* options, gw_aggregator** aggregator);
 /* Frees an aggregator. Within a step it cancels the step's works, and all communicators of the same
@@ -106,6 +111,13 @@ typedef struct gw_gradient {
  * (c/operations.h), or GW_INVALID_ARGUMENT for elements that are not finite. */
 gw_status gw_aggregator_submit(gw_aggregator* aggregator, const gw_gradient* gradients,
                                size_t count, gw_work** work);
+/* gw_aggregator_submit() of gradients on a CUDA device, which are final after the work that
+ * `stream` holds at the call; the host does not wait for that. NULL: the default stream of the
+ * aggregator's device, as gw_aggregator_submit() takes it. When the work is done, all streams see
+ * the result. Errors: as gw_aggregator_submit(); GW_INVALID_ARGUMENT, and nothing is submitted, for
+ * a stream of another place than the aggregator's tensors, and for a gradient in other memory. */
+gw_status gw_aggregator_submit_on(gw_aggregator* aggregator, const gw_gradient* gradients,
+                                  size_t count, const gw_stream* stream, gw_work** work);
 /* Waits for the end of the step, whose tensors must all be submitted; GW_OK if there is no step.
  * Errors: GW_INVALID_ARGUMENT if a tensor is missing; those of the step's works. */
 gw_status gw_aggregator_flush(gw_aggregator* aggregator);

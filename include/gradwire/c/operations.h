@@ -29,6 +29,14 @@ gw_status gw_work_test(gw_work* work, int* done);
  * GW_TIMED_OUT when the wait ends first (gw_work_test() then says 0, and the operation continues);
  * GW_UNSUPPORTED in a child of fork(), for a work that is not done. */
 gw_status gw_work_wait(gw_work* work, double seconds);
+/* Orders the operation before what is enqueued on `stream` from now on: the stream waits, and the
+ * call returns at once. Where a stream cannot wait for the host (an old driver), and for a stream
+ * of the host, it is gw_work_wait() without a limit of its own. The stream goes on when the
+ * operation ends, with an error too: gw_work_status() tells. Results are visible to work on that
+ * stream then; gw_work_wait() makes them visible to all. Errors: those of gw_work_wait(), or of the
+ * operation so far; GW_INVALID_ARGUMENT for a stream that does not exist, or of the host, for an
+ * operation over NCCL. */
+gw_status gw_work_wait_on(gw_work* work, const gw_stream* stream);
 /* GW_IN_PROGRESS, or the operation's outcome (any of gw_status). Never blocks. */
 gw_status gw_work_status(gw_work* work);
 /* The sentence of the outcome, with rank, operation and elapsed time; "" while in progress and
@@ -58,10 +66,15 @@ typedef struct gw_op_options {
   double factor;          /* for GW_PRE_MUL_SUM: factor of this rank's elements, a ratio */
   int tag;                /* of a send or recv: a number from 0 to 32767. Messages between two ranks
                              match by tag, in order */
+  gw_stream stream; /* where all tensors of the operation are. On a CUDA device it starts after
+                       the work that the stream holds at the call, and the host does not wait
+                       for that. All ranks' tensors are on devices, or all on hosts */
 } gw_op_options;
-/* The initial value: all defaults, and the factor 1. */
-#define GW_OP_OPTIONS_INIT \
-  { sizeof(gw_op_options), 0, 0, 1.0, 0 }
+/* The initial value: all defaults, the factor 1, and tensors in host memory. */
+#define GW_OP_OPTIONS_INIT                                 \
+  {                                                        \
+    sizeof(gw_op_options), 0, 0, 1.0, 0, { GW_HOST, 0, 0 } \
+  }
 
 /* The operations. `count`, n below, is the number of elements of one rank's block, or of the whole
  * tensor where all ranks have all of it; size is the number of ranks of the group. `out` may be
@@ -70,8 +83,10 @@ typedef struct gw_op_options {
  * elements. Results are bit-identical on all ranks, and exact up to the rounding of the element
  * type: GW_F16 and GW_BF16 are added and multiplied as GW_F32 and rounded once per reduction step.
  *
- * Errors of all operations: GW_INVALID_ARGUMENT for wrong counts, types, ranks or overlaps, and
- * nothing is started; GW_UNSUPPORTED for an element type that the reduction does not take. The
+ * Errors of all operations: GW_INVALID_ARGUMENT for wrong counts, types, ranks or overlaps, for a
+ * device that does not exist, and for a tensor that is not in the memory of the stream's device,
+ * and nothing is started; GW_UNSUPPORTED for an element type that the reduction does not take, for
+ * device tensors in a build without CUDA, and for bitwise reductions of device tensors. The
  * work, or the call if it waits, ends with GW_PEER_LOST if a rank failed, GW_TIMED_OUT if a rank
  * did not take part in time, GW_RANK_MISMATCH, GW_CORRUPT_PAYLOAD or GW_CANCELLED, and the
  * communicator is unusable then. */

@@ -85,6 +85,27 @@ typedef enum gw_reduction {
 /* Bytes per element: 1, 2, 4 or 8; 0 for any other number. */
 size_t gw_dtype_size(gw_dtype dtype);
 
+/* Where memory is. */
+typedef enum gw_space {
+  GW_HOST = 0, /* the host's memory, page-locked ("pinned") or not */
+  GW_CUDA = 1  /* a CUDA device's own */
+} gw_space;
+
+/* A place of tensors and, on a CUDA device, the stream that orders work on them. With all fields 0
+ * it is the host's memory. The caller owns the stream, and keeps it until the operations that were
+ * given it are done. */
+typedef struct gw_stream {
+  gw_space space; /* where the tensors are */
+  int device;     /* GW_CUDA: number of the device, from 0; GW_HOST: 0 */
+  void* native; /* GW_CUDA: a cudaStream_t of that device, or NULL for its default stream; GW_HOST:
+                   NULL */
+} gw_stream;
+
+/* *place becomes the owner of the memory at `address`, as CUDA's driver knows it, with the default
+ * stream: GW_CUDA and the device, or GW_HOST, which is also the answer of a build without CUDA.
+ * Errors: GW_INVALID_ARGUMENT only. */
+gw_status gw_memory_place(const void* address, gw_stream* place);
+
 /* NOLINTEND(readability-identifier-naming) */
 
 #ifdef __cplusplus

@@ -189,7 +189,35 @@ static void specs(void) {
   GW_CHECK_REFUSED(gw_shard(10, 4, 4, &begin, &end), GW_INVALID_ARGUMENT, "rank 4 of 4");
 }
 
+/* Without CUDA, without a device, and where there is one: memory of the host is never a device's.
+ */
+static void memory_of_the_host_on_no_device(void) {
+  gw_comm* comm = NULL;
+  gw_aggregator* aggregator = NULL;
+  float value = 1;
+  gw_stream place = {GW_CUDA, 7, NULL};
+  gw_op_options options = GW_OP_OPTIONS_INIT;
+  gw_aggregator_options settings = GW_AGGREGATOR_OPTIONS_INIT;
+  const gw_tensor_info info = {"weight", GW_F32, 1, {1}};
+  const gw_gradient gradient = {0, &value};
+  GW_CHECK_THAT(gw_init_threads(1, NULL, &comm) == GW_OK);
+  options.stream.space = settings.space = GW_CUDA;
+  GW_CHECK_THAT(gw_all_reduce(comm, &value, &value, 1, GW_F32, GW_SUM, &options, NULL) != GW_OK);
+  GW_CHECK_THAT(strstr(gw_last_error(), "CUDA device 0") != NULL);
+  GW_CHECK_THAT(gw_memory_place(&value, &place) == GW_OK && place.space == GW_HOST);
+  GW_CHECK_THAT(place.device == 0 && place.native == NULL);
+  if (gw_aggregator_create(comm, &info, 1, &settings, &aggregator) == GW_OK) {
+    GW_CHECK_REFUSED(gw_aggregator_submit(aggregator, &gradient, 1, NULL), GW_INVALID_ARGUMENT,
+                     "'weight'");
+  } else {
+    GW_CHECK_THAT(strstr(gw_last_error(), "CUDA device 0") != NULL);
+  }
+  gw_aggregator_free(aggregator);
+  gw_comm_free(comm);
+}
+
 int main(void) {
+  memory_of_the_host_on_no_device();
   versions_and_names();
   nothing_is_refused();
   bad_options_are_refused();
