@@ -1,4 +1,4 @@
-"""Compressed gradient exchange between ranks: exact collectives and compressed averaging of NumPy arrays.
+"""Compressed gradient exchange between ranks: exact collectives and compressed averaging of arrays: NumPy's, CuPy's, JAX's, PyTorch's.
 
     import numpy, gradwire
     comm = gradwire.init()                               # rank and size from the launcher

@@ -33,9 +33,13 @@ class CommStats(Sized):
                 ("job_bytes_received", c.c_uint64), ("job_messages_sent", c.c_uint64), ("job_messages_received", c.c_uint64)]
 
 
+class Stream(c.Structure):
+    _fields_ = [("space", c.c_int), ("device", c.c_int), ("native", c.c_void_p)]
+
+
 class OpOptions(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("timeout_seconds", c.c_double), ("algorithm", c.c_char_p), ("factor", c.c_double),
-                ("tag", c.c_int)]
+                ("tag", c.c_int), ("stream", Stream)]
 
 
 class TensorInfo(c.Structure):
@@ -45,7 +49,7 @@ class TensorInfo(c.Structure):
 class AggregatorOptions(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("compressor", c.c_char_p), ("algorithm", c.c_char_p), ("bucket_bytes", c.c_int64),
                 ("seed", c.c_uint64), ("threads", c.c_int), ("allow_unsafe", c.c_int), ("form", c.c_int), ("traffic", c.c_int),
-                ("nonfinite", c.c_int), ("momentum", c.POINTER(c.c_double))]
+                ("nonfinite", c.c_int), ("momentum", c.POINTER(c.c_double)), ("space", c.c_int), ("device", c.c_int)]
 
 
 class Gradient(c.Structure):

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from gradwire import _structs as s
-from gradwire._arrays import Array, dtype_of, number_of, writable
+from gradwire._arrays import (Array, Given, address, dtype_of, name_of, number_of, place_of, readable, stream_of, text_of_place,
+                              writable)
 from gradwire._library import call, load, text
 from gradwire.communicator import Communicator, Work
 from gradwire.errors import InvalidArgument
@@ -32,7 +33,8 @@ class Aggregator:
     Creating one is collective: all ranks pass the same names, shapes, types and options. A step averages each array once, in any memory.
 
     communicator: stays the caller's; the aggregator works on a communicator of its own.
-    arrays: by name, the arrays or others of their shape and type (float64, float32, float16 or bfloat16).
+    arrays: by name, the arrays or others of their shape, type (float64, float32, float16 or bfloat16) and place. They are NumPy's, or lend
+    their memory by DLPack or __cuda_array_interface__ (CuPy, JAX, PyTorch): all in host memory, or all on one CUDA device.
     compressor: a spec, "topk:ratio=0.01,ef=ef14", or rules by name and size, "*.bias=none;*=powersgd:rank=4,ef=ef14".
     seed: of the random numbers. bucket_bytes: bytes of gradient that are exchanged together (0: 4 MiB). threads: number of threads that
     encode and decode. allow_unsafe: warn of combinations that fail or may diverge instead of refusing them.
@@ -51,11 +53,16 @@ class Aggregator:
                  algorithm: str | None = None, momentum: float | None = None) -> None:
         self._handle: c.c_void_p | None = None
         self._communicator = communicator
-        self._like = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-        self._index = {name: i for i, name in enumerate(arrays)}
-        infos = [tensor_info(name, array.shape, number_of(array)) for name, array in arrays.items()]
+        given = {name: array if isinstance(array, np.ndarray) else readable(array, f"'{name}'") for name, array in arrays.items()}
+        self._like = {name: (array.shape, number_of(array)) for name, array in given.items()}
+        self._place = place_of(next(iter(given.values()), None))
+        for name, array in given.items():
+            self._check_place(name, array)
+        self._index = {name: i for i, name in enumerate(given)}
+        infos = [tensor_info(name, array.shape, number_of(array)) for name, array in given.items()]
         options = s.AggregatorOptions(compressor=text(compressor), algorithm=text(algorithm), bucket_bytes=bucket_bytes, seed=seed,
-                                      threads=threads, allow_unsafe=int(allow_unsafe), nonfinite=int(skip_nonfinite))
+                                      threads=threads, allow_unsafe=int(allow_unsafe), nonfinite=int(skip_nonfinite),
+                                      space=self._place[0], device=self._place[1])
         if momentum is not None:
             options.momentum = c.pointer(c.c_double(momentum))
         handle = c.c_void_p()
@@ -65,19 +72,29 @@ class Aggregator:
 
     def submit(self, arrays: Mapping[str, Array]) -> Work:
         """Submits some of the step's arrays: one, a bucket, or all. Returns at once; the Work is done when these arrays hold the average.
-        They are lent until then. Raises InvalidArgument for an unknown name, another shape or type, or an array that was submitted
-        before in this step."""
+        They are lent until then. On a device they are final after the work of the stream that they name. Raises InvalidArgument for an
+        unknown name, another shape, type or place, or an array that was submitted before in this step."""
         gradients = (s.Gradient * len(arrays))()
+        lent = []
         for place, (name, array) in zip(gradients, arrays.items()):
             if name not in self._index:
                 raise InvalidArgument(f"no array '{name}' (expected one of {', '.join(self._index)})")
             given = writable(array, f"'{name}'")
-            if (given.shape, given.dtype) != self._like[name]:
-                raise InvalidArgument(f"'{name}' is {given.dtype}{given.shape} (expected {self._like[name][1]}{self._like[name][0]})")
-            place.index, place.data = self._index[name], given.ctypes.data
+            shape, number = self._like[name]
+            if (given.shape, number_of(given)) != (shape, number):
+                raise InvalidArgument(f"'{name}' is {name_of(number_of(given))}{given.shape} (expected {name_of(number)}{shape})")
+            self._check_place(name, given)
+            place.index, place.data = self._index[name], address(given)
+            lent.append(given)
         handle = c.c_void_p()
-        call("gw_aggregator_submit", self._handle, gradients, len(arrays), c.byref(handle))
-        return Work(handle, None, tuple(arrays.values()))
+        stream = stream_of(tuple(lent))
+        on_device = c.byref(stream) if stream.space else None
+        call("gw_aggregator_submit_on", self._handle, gradients, len(arrays), on_device, c.byref(handle))
+        return Work(handle, None, tuple(lent), stream)
+
+    def _check_place(self, name: str, array: Given) -> None:
+        if place_of(array) != self._place:
+            raise InvalidArgument(f"'{name}' is in {text_of_place(place_of(array))} (expected {text_of_place(self._place)}, as the others)")
 
     def average(self, arrays: Mapping[str, Array]) -> Mapping[str, Array]:
         """A whole step: replaces every array by its average over ranks, in place, and returns them. Raises InvalidArgument if `arrays`

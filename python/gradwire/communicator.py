@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 import numpy.typing as npt
 
 from gradwire import _structs as s
-from gradwire._arrays import Array, address, counts_of, number_of, readable, reduction_of, result, writable
+from gradwire._arrays import (Array, Given, address, counts_of, name_of, number_of, readable, reduction_of, result, stream_of, value_of,
+                              writable)
 from gradwire._library import call, load, text
 from gradwire.errors import InvalidArgument
 
@@ -41,8 +42,8 @@ class Work:
     """An operation that was started with ``wait=False``. It keeps its arrays alive until the operation has ended. An object that is
     dropped waits for its operation. Threads: any."""
 
-    def __init__(self, handle: c.c_void_p, value: Array | None, lent: tuple[object, ...]) -> None:
-        self._handle, self._value, self._lent = handle, value, lent
+    def __init__(self, handle: c.c_void_p, value: object, lent: tuple[object, ...], stream: s.Stream | None = None) -> None:
+        self._handle, self._value, self._lent, self._stream = handle, value, lent, stream or s.Stream()
 
     def done(self) -> bool:
         """True once the operation has ended, with success or an error. Never blocks, and never raises the operation's error."""
@@ -54,6 +55,16 @@ class Work:
         """Waits for the operation, at most `timeout` seconds (None: its own time limit), and returns the result. Raises TimedOut if the
         wait ends first, and the operation continues; or the operation's error."""
         call("gw_work_wait", self._handle, -1.0 if timeout is None else float(timeout))
+        return self._value
+
+    def wait_on(self, stream: int | None = None) -> Array | None:
+        """Orders the operation before later work on a CUDA stream of its arrays' device, and returns the result: over NCCL the stream
+        waits, and the call returns at once; for all other operations it is wait(). stream: the address of a cudaStream_t (None: the
+        arrays' own). Raises InvalidArgument for arrays in host memory; or the operation's error."""
+        if self._stream.space == 0:
+            raise InvalidArgument("wait_on() of an operation on host memory (expected arrays on a CUDA device; wait() serves all)")
+        native = self._stream.native if stream is None else stream
+        call("gw_work_wait_on", self._handle, c.byref(s.Stream(self._stream.space, self._stream.device, native)))
         return self._value
 
     @property
@@ -73,10 +84,15 @@ class Work:
 class Communicator:
     """A group of ranks. Operations wait and return their result, or, with ``wait=False``, return a `Work` at once.
 
-    ``out``: the array for the result, contiguous and of its size and type; may be the input itself (in place). None: a new array.
+    Arrays are NumPy's, or those of other libraries that lend their memory by DLPack or ``__cuda_array_interface__`` (CuPy, JAX, PyTorch):
+    host memory, or one CUDA device's. They are not copied, and must be contiguous. An operation on a device starts after the work of
+    the stream that the arrays name (DLPack: CUDA's default stream, for which the arrays' owner waits).
+
+    ``out``: the array for the result, contiguous and of its size and type, in the input's memory; may be the input itself (in place).
+    None: a new array, of the input's library.
     ``timeout``: time limit of the operation in seconds; None: the communicator's. ``algorithm``: "ring", "canonical", ...; None: the
-    communicator's. ``factor``: factor of this rank's elements with op="pre_mul_sum". Inputs that are not contiguous are copied. Types:
-    float64, float32, float16, bfloat16, int64, int32, int8, uint8, bool. Results are bit-identical on all ranks.
+    communicator's. ``factor``: factor of this rank's elements with op="pre_mul_sum". Inputs of NumPy that are not contiguous are copied.
+    Types: float64, float32, float16, bfloat16, int64, int32, int8, uint8, bool. Results are bit-identical on all ranks.
 
     Errors of every operation: InvalidArgument for wrong shapes, types or ranks, and nothing is started; PeerLost if a rank failed,
     TimedOut if a rank did not take part in time, RankMismatch, CorruptPayload or Cancelled, after which the communicator is unusable.
@@ -114,15 +130,16 @@ class Communicator:
         call("gw_comm_get_stats", self._handle, c.byref(seen))
         return {name: getattr(seen, name) for name, _ in s.CommStats._fields_[1:]}
 
-    def _start(self, name: str, arguments: tuple[object, ...], value: Array | None, lent: tuple[object, ...], wait: bool,
+    def _start(self, name: str, arguments: tuple[object, ...], target: Given | None, lent: tuple[object, ...], wait: bool,
                timeout: float | None, algorithm: str | None = None, factor: float = 1, tag: int = 0) -> Array | Work | None:
-        options = s.OpOptions(timeout_seconds=timeout or 0, algorithm=text(algorithm), factor=factor, tag=tag)
+        stream = stream_of((target, *lent))
+        options = s.OpOptions(timeout_seconds=timeout or 0, algorithm=text(algorithm), factor=factor, tag=tag, stream=stream)
         if wait:
             call(name, self._handle, *arguments, c.byref(options), None)
-            return value
+            return value_of(target)  # type: ignore[return-value]
         handle = c.c_void_p()
         call(name, self._handle, *arguments, c.byref(options), c.byref(handle))
-        return Work(handle, value, lent)
+        return Work(handle, value_of(target), (target, *lent), stream)
 
     def all_reduce(self, array: npt.ArrayLike, op: str = "sum", *, out: Array | None = None, wait: bool = True,
                    timeout: float | None = None, algorithm: str | None = None, factor: float = 1) -> Array | Work:
@@ -185,8 +202,8 @@ class Communicator:
         """Copies block r of the root's array, of shape (size, ...), to rank r's `out`. On other ranks `array` may be None."""
         source = self._rows(array) if self.rank == root else None
         target = writable(out, "out")
-        if source is not None and (source.dtype != target.dtype or source.size != target.size * self.size):
-            raise InvalidArgument(f"out has {target.size} elements of {target.dtype} (expected a row of the array)")
+        if source is not None and (number_of(source) != number_of(target) or source.size != target.size * self.size):
+            raise InvalidArgument(f"out has {target.size} elements of {name_of(number_of(target))} (expected a row of the array)")
         return self._start("gw_scatter", (address(source), address(target), target.size, number_of(target), root), target, (source,), wait,
                            timeout)
 
@@ -274,13 +291,13 @@ class Communicator:
     def __del__(self) -> None:
         self.close()
 
-    def _rows(self, array: npt.ArrayLike | None) -> Array:
+    def _rows(self, array: npt.ArrayLike | None) -> Given:
         rows = readable(array)  # type: ignore[arg-type]
         if rows.ndim == 0 or rows.shape[0] != self.size:
             raise InvalidArgument(f"an array of shape {rows.shape} (expected a row for each of {self.size} ranks)")
         return rows
 
-    def _check_counts(self, own: Array, counts: Sequence[int]) -> None:
+    def _check_counts(self, own: Given, counts: Sequence[int]) -> None:
         if len(counts) != self.size or counts[self.rank] != own.size:
             raise InvalidArgument(f"counts {list(counts)} for {own.size} elements on rank {self.rank} of {self.size} "
                                   "(expected one a rank, this rank's being its array's size)")
