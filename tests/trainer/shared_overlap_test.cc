@@ -143,8 +143,12 @@ std::vector<RankEnds> predicted(const BlockTicks& ticks, Way way) {
   return ends;
 }
 
-// The mlp of a transformer's block, with a norm and a shortcut around it, or the two layers alone.
-std::unique_ptr<Layer<float>> block_of(const BlockTicks& ticks, std::size_t rank, bool residual,
+// What stands around two shared layers, and takes no ticks: nothing; as in a transformer's block, a
+// norm before them and their input added behind them; two layers of the same ticks added behind
+// them, as residual blocks of images have a convolution there.
+enum class Around : std::uint8_t { kNothing, kInput, kLayers };
+
+std::unique_ptr<Layer<float>> block_of(const BlockTicks& ticks, std::size_t rank, Around around,
                                        VirtualRanks& time) {
   const std::int64_t width = 2;
   const std::int64_t ranks = static_cast<std::int64_t>(ticks.first.size());
@@ -153,7 +157,7 @@ std::unique_ptr<Layer<float>> block_of(const BlockTicks& ticks, std::size_t rank
   const Range here{2 * place, 2 * place + 2};
   const SampleShape shape{width, 1, 1};
   auto chain = std::make_unique<Chain<float>>(shape);
-  if (residual) chain->add("norm", std::make_unique<LayerNorm<float>>(shape));
+  if (around == Around::kInput) chain->add("norm", std::make_unique<LayerNorm<float>>(shape));
   chain->add("up", std::make_unique<InputSum<float>>(std::make_unique<Ticking<float>>(
                        std::make_unique<ColumnLinear<float>>(width, ColumnShare{inner, here}),
                        ticks.first[rank], time)));
@@ -161,18 +165,20 @@ std::unique_ptr<Layer<float>> block_of(const BlockTicks& ticks, std::size_t rank
   chain->add("down", std::make_unique<Ticking<float>>(
                          std::make_unique<RowLinear<float>>(RowShare{inner, here}, width),
                          ticks.second[rank], time));
-  if (!residual) return chain;
-  return std::make_unique<Residual<float>>(shape, std::move(chain), nullptr);
+  if (around == Around::kNothing) return chain;
+  auto shortcut =
+      around == Around::kInput ? nullptr : block_of(ticks, rank, Around::kNothing, time);
+  return std::make_unique<Residual<float>>(shape, std::move(chain), std::move(shortcut));
 }
 
-std::vector<RankEnds> executed(const BlockTicks& ticks, Way way, bool residual) {
+std::vector<RankEnds> executed(const BlockTicks& ticks, Way way, Around around) {
   const auto ranks = static_cast<int>(ticks.first.size());
   const PipelineCosts none;
   VirtualRanks time(ranks, none);
   std::vector<RankEnds> ends(ticks.first.size());
   const auto statuses = on_threads<Status>(ranks, [&](int rank) {
     const auto place = static_cast<std::size_t>(rank);
-    const auto block = block_of(ticks, place, residual, time);
+    const auto block = block_of(ticks, place, around, time);
     VirtualPeers peers(rank, ranks, ticks.sum, time);
     const std::int64_t rows = 1;
     LayerRun<float> run(*block, rows, draws<float>(rows * 2, 1),
@@ -190,7 +196,7 @@ std::vector<RankEnds> executed(const BlockTicks& ticks, Way way, bool residual) 
     }
     ends[place].backward = time.now();
     time.leave();
-    EXPECT_EQ(peers.exchanges(), 2);
+    EXPECT_EQ(peers.exchanges(), around == Around::kLayers ? 4 : 2);
     return peers.status();
   });
   for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
@@ -224,8 +230,8 @@ TEST(SharedOverlap, RanksEndWhenTheModelSaysToTheTick) {
     const int ranks = 1 + draw % 4;
     const BlockTicks ticks = random_ticks(ranks, random);
     for (const Way way : {Way::kWhole, Way::kHalves}) {
-      for (const bool residual : {false, true}) {  // what stands around the layers takes no ticks
-        const auto ran = executed(ticks, way, residual);
+      for (const Around around : {Around::kNothing, Around::kInput}) {
+        const auto ran = executed(ticks, way, around);
         EXPECT_EQ(ran, predicted(ticks, way))
             << "draw " << draw << (way == Way::kWhole ? " whole:" : " halves:") << text_of(ran)
             << " for" << text_of(predicted(ticks, way));
@@ -234,23 +240,23 @@ TEST(SharedOverlap, RanksEndWhenTheModelSaysToTheTick) {
   }
 }
 
-// Of a sum of s ticks beside a product of w, max(0, s - w) are left.
+// Of a sum of s ticks beside a product of w, max(0, s - w) are left; of two sums, each beside its
+// own product, twice as many.
 TEST(SharedOverlap, OfASumBesideAProductTheLongerPartIsLeft) {
-  const auto backward_ticks = [](std::int64_t weights, std::int64_t sum, bool residual) {
+  const auto backward_ticks = [](std::int64_t weights, std::int64_t sum, Around around) {
     BlockTicks ticks;
     ticks.sum = sum;
     ticks.first.assign(2, {5, 7, weights});
     ticks.second.assign(2, {5, 7, 6});
-    const RankEnds ends = executed(ticks, Way::kWhole, residual).front();
+    const RankEnds ends = executed(ticks, Way::kWhole, around).front();
     return ends.backward - ends.forward;
   };
-  for (const bool residual : {false, true}) {
-    for (const std::int64_t weights : {0, 1, 4, 5, 6, 20}) {
-      const std::int64_t computed = 7 + 6 + 7 + weights;
-      EXPECT_EQ(backward_ticks(weights, 5, residual),
-                computed + std::max<std::int64_t>(0, 5 - weights))
-          << weights << (residual ? " in a block" : " alone");
-    }
+  for (const std::int64_t weights : {0, 1, 4, 5, 6, 20}) {
+    const std::int64_t computed = 7 + 6 + 7 + weights;
+    const std::int64_t branch = computed + std::max<std::int64_t>(0, 5 - weights);
+    EXPECT_EQ(backward_ticks(weights, 5, Around::kNothing), branch) << weights;
+    EXPECT_EQ(backward_ticks(weights, 5, Around::kInput), branch) << weights;
+    EXPECT_EQ(backward_ticks(weights, 5, Around::kLayers), 2 * branch) << weights;
   }
 }
 

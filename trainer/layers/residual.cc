@@ -167,9 +167,12 @@ void Residual<T>::finish_input(const LayerPass<T>& pass, std::span<const T> dy,
 template <typename T>
 void Residual<T>::backward(const LayerPass<T>& pass, std::span<const T> dy, std::span<T> dx,
                            std::span<T> grads) const {
-  if (shortcut_) return Layer<T>::backward(pass, dy, dx, grads);
-  branch_->backward(of_branch(pass), dy, dx, grads);
-  add_to<T>(pass.device, dx, dy);
+  const LayerPass<T> branch = of_branch(pass);
+  branch_->backward(branch, dy, dx, grads.first(branch.params.size()));
+  if (!shortcut_) return add_to<T>(pass.device, dx, dy);
+  const std::span<T> other = addend(pass, static_cast<std::int64_t>(dx.size()));
+  shortcut_->backward(of_shortcut(pass), dy, other, grads.subspan(branch.params.size()));
+  add_to<T>(pass.device, dx, other);
 }
 
 template <typename T>
