@@ -335,7 +335,7 @@ Status Model<T>::backward_among_peers(const ModelPass<T>& pass, std::size_t laye
 template <typename T>
 Status Model<T>::backward(const ModelPass<T>& pass, std::size_t layer, std::span<T> grads,
                           const Ready& ready) const {
-  const bool input_first = stages_[layer].layer->stash_elems(level_rows(layer, pass.rows)) > 0;
+  const bool input_first = stages_[layer].layer->params_read_stash(level_rows(layer, pass.rows));
   if (pass.peers != nullptr && (derives_input(layer) || input_first)) {
     return backward_among_peers(pass, layer, grads, ready);
   }

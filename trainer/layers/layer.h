@@ -50,7 +50,7 @@ struct LayerPass {
                               // read by backward
   std::span<T> scratch;       // scratch_elems(rows, where) values, undefined between calls
   std::span<T> saved = {};    // saved_elems(rows) values: forward writes, backward reads
-  std::span<T> stash = {};    // stash_elems(rows): backward_input writes, backward_params reads
+  std::span<T> stash = {};    // stash_elems(rows): backward_input writes, what follows it reads
   std::span<const T> buffers = {};    // this layer's, in the order of buffers(); for kEvaluate
   std::span<double> statistics = {};  // added to in kTrain; empty: nothing is collected
   PassContext context = {};
@@ -108,9 +108,10 @@ class Layer {
     return 0;
   }
   virtual std::int64_t saved_elems(std::int64_t /*rows*/) const { return 0; }
-  // More than 0: backward_params() wants backward_input() of the same pass before it. Otherwise the
-  // two may come in any order, and either without the other.
   virtual std::int64_t stash_elems(std::int64_t /*rows*/) const { return 0; }
+  // Whether backward_params() reads the stash, and so wants backward_input() of the same pass
+  // before it. Otherwise the two may come in any order, and either without the other.
+  virtual bool params_read_stash(std::int64_t rows) const { return stash_elems(rows) > 0; }
   virtual LayerCost cost() const { return {}; }
   // The layers that it is made of, in the order of forward; none: it is one layer.
   virtual std::vector<LayerPart<T>> parts() const { return {}; }

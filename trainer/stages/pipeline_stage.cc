@@ -97,7 +97,7 @@ Status PipelineStage::backward_input(int micro, LayerGate* gate) {
   LayerRange read = layers_;
   while (read.begin < read.end && !model_->derives_input(read.begin) &&
          (read.begin < model_->last_of_backward() ||
-          model_->layer(read.begin).stash_elems(one->pass.rows) == 0)) {
+          !model_->layer(read.begin).params_read_stash(one->pass.rows))) {
     ++read.begin;
   }
   return back_through(read, gate, [&](const LayerRange& layer) {

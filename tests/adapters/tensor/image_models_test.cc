@@ -114,9 +114,8 @@ TEST(ImageModels, KeepAPartOfTheActivations) {
   // The rank's images, and the features of all samples in front of the linear layer.
   EXPECT_EQ(kept(by_samples(4, 3)),
             16 * image + 4 * (image + between + features) + 16 * features + 16 * 2);
-  // A tile of each image, with halos: of conv1 and conv2 a line of two neighbours and a corner,
-  // for both ways, and what is sent back.
-  const std::int64_t halos = 3 * 16 * (3 * (2 * 16 + 1) + 16 * (2 * 8 + 1));
+  // A tile of each image, with halos: of conv1 and conv2 a line of two neighbours and a corner.
+  const std::int64_t halos = 16 * (3 * (2 * 16 + 1) + 16 * (2 * 8 + 1));
   EXPECT_EQ(kept(by_tiles(2, 2, 0)),
             16 * image + 4 * (image + between) + halos + 2 * 16 * features + 16 * 7);
 }

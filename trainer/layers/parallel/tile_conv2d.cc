@@ -114,8 +114,8 @@ void TileConv2d<T>::add_edge(const TileGrid& grid, int down, int right) {
   edges_.push_back(edge);
 }
 
-// Scratch: the padded tile, what is sent, what the convolution wants. Kept: the halo, and what
-// travels on the way back, since scratch is the parameters' then.
+// Scratch: the padded tile, what is sent, what the convolution wants. Kept: the halo. What travels
+// on the way back is in the stash, since scratch is the parameters' then.
 template <typename T>
 std::int64_t TileConv2d<T>::scratch_elems(std::int64_t rows, MemorySpace where) const {
   const std::int64_t inner = conv_.scratch_elems(rows, where);
@@ -125,7 +125,12 @@ std::int64_t TileConv2d<T>::scratch_elems(std::int64_t rows, MemorySpace where) 
 
 template <typename T>
 std::int64_t TileConv2d<T>::saved_elems(std::int64_t rows) const {
-  return 2 * edge_elems(rows, received_) + edge_elems(rows, sent_);
+  return edge_elems(rows, received_);
+}
+
+template <typename T>
+std::int64_t TileConv2d<T>::stash_elems(std::int64_t rows) const {
+  return edge_elems(rows, received_) + edge_elems(rows, sent_);
 }
 
 template <typename T>
@@ -140,12 +145,12 @@ std::span<T> TileConv2d<T>::received(const LayerPass<T>& pass) const {
 
 template <typename T>
 std::span<T> TileConv2d<T>::sent_back(const LayerPass<T>& pass) const {
-  return part_of(pass.saved, edge_elems(pass.rows, received_), pass.rows * received_);
+  return part_of(pass.stash, 0, pass.rows * received_);
 }
 
 template <typename T>
 std::span<T> TileConv2d<T>::received_back(const LayerPass<T>& pass) const {
-  return part_of(pass.saved, 2 * edge_elems(pass.rows, received_), pass.rows * sent_);
+  return part_of(pass.stash, edge_elems(pass.rows, received_), pass.rows * sent_);
 }
 
 template <typename T>

@@ -37,6 +37,8 @@ class TileConv2d final : public Layer<T> {
   ParameterTable parameters() const override { return conv_.parameters(); }
   std::int64_t scratch_elems(std::int64_t rows, MemorySpace where) const override;
   std::int64_t saved_elems(std::int64_t rows) const override;
+  std::int64_t stash_elems(std::int64_t rows) const override;
+  bool params_read_stash(std::int64_t /*rows*/) const override { return false; }
   LayerCost cost() const override { return conv_.cost(); }
   Result<Placement> placement(const Placement& x,
                               std::span<const ParameterInfo> parameters) const override {
