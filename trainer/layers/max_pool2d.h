@@ -5,15 +5,23 @@
 
 namespace gradwire {
 
+// Of an image that ranks divide into tiles: the axes along which it is divided.
+struct TiledAxes {
+  bool height = true;
+  bool width = true;
+};
+
 // x: (rows, channels, h, w) -> y: (rows, channels, (h - window) / stride + 1, likewise w): what the
 // last whole window does not reach is left out. The gradient goes to the first of equal maxima, in
 // row order. NaN wins.
 template <typename T>
 class MaxPool2d final : public Layer<T> {
  public:
-  // Requires an image of at least one window.
-  explicit MaxPool2d(SampleShape in, std::int64_t window = 2, std::int64_t stride = 2)
-      : in_(in), window_(window), stride_(stride) {}
+  // Requires an image of at least one window. `tiled`: of tiles, how they lie; for whole images
+  // nothing.
+  explicit MaxPool2d(SampleShape in, std::int64_t window = 2, std::int64_t stride = 2,
+                     const TiledAxes& tiled = {})
+      : in_(in), window_(window), stride_(stride), tiled_(tiled) {}
 
   SampleShape output() const override {
     return {in_.channels, (in_.height - window_) / stride_ + 1,
@@ -27,13 +35,16 @@ class MaxPool2d final : public Layer<T> {
   }
   // Whether no window lies over the edge of tiles of this size, next to each other.
   bool fits_tiles() const {
-    return window_ <= stride_ && in_.height % stride_ == 0 && in_.width % stride_ == 0;
+    return fits_axis(tiled_.height, in_.height) && fits_axis(tiled_.width, in_.width);
   }
   void forward(const LayerPass<T>& pass) const override;
   void backward_input(const LayerPass<T>& pass, std::span<const T> dy,
                       std::span<T> dx) const override;
 
  private:
+  bool fits_axis(bool tiled, std::int64_t size) const {
+    return !tiled || (window_ <= stride_ && size % stride_ == 0);
+  }
   PoolShape on_device(std::int64_t rows) const;
   template <typename Visit>
   void for_each_window(std::int64_t rows, const T* x, Visit visit) const;
@@ -41,6 +52,7 @@ class MaxPool2d final : public Layer<T> {
   SampleShape in_;
   std::int64_t window_;
   std::int64_t stride_;
+  TiledAxes tiled_;
 };
 
 }  // namespace gradwire

@@ -81,10 +81,12 @@ auto ImageModel<T>::relu(SampleShape shape) const -> LayerPointer {
 template <typename T>
 auto ImageModel<T>::max_pool(const std::string& name, SampleShape in, std::int64_t window,
                              std::int64_t stride) const -> Result<LayerPointer> {
-  auto made = std::make_unique<MaxPool2d<T>>(in, window, stride);
+  const TiledAxes tiled{share_.tile_rows > 1, share_.tile_columns > 1};
+  auto made = std::make_unique<MaxPool2d<T>>(in, window, stride, tiled);
   if (!is_tiled() || made->fits_tiles()) return LayerPointer(std::move(made));
   return refuse(name, format("windows of %lld with stride %lld on tiles of %s (expected windows "
-                             "that do not overlap, and tiles of a multiple of the stride)",
+                             "that do not overlap, and tiles of a multiple of the stride, along an "
+                             "axis that is divided)",
                              static_cast<long long>(window), static_cast<long long>(stride),
                              size_of_image(in).c_str()));
 }

@@ -283,6 +283,38 @@ TEST(TileLayers, PoolsAreTheWholeImages) {
   }
 }
 
+// Along an axis that is not divided windows lie as in the whole image: what the last ones do not
+// reach is left out.
+TEST(TileLayers, PoolsHaveRulesForDividedAxesAlone) {
+  const SampleShape image{3, 11, 12};
+  const TiledAxes by_columns{false, true};
+  expect_tiled(MaxPool2d<double>(image), image, {1, 2}, false,
+               [&](SampleShape shape, const TensorShare&) {
+                 return std::make_unique<MaxPool2d<double>>(shape, 2, 2, by_columns);
+               });
+  const auto fits = [](SampleShape tile, std::int64_t window, const TiledAxes& tiled) {
+    const MaxPool2d<double> layer(tile, window, 2, tiled);
+    EXPECT_EQ(layer.placement(Placement::by_tiles(), {}).has_value(), layer.fits_tiles());
+    return layer.fits_tiles();
+  };
+  EXPECT_TRUE(fits({3, 11, 6}, 2, by_columns));
+  EXPECT_FALSE(fits({3, 11, 6}, 2, {}));
+  EXPECT_FALSE(fits({3, 12, 5}, 2, by_columns));
+  EXPECT_FALSE(fits({3, 12, 6}, 3, by_columns));
+  EXPECT_TRUE(fits({3, 6, 11}, 2, {true, false}));
+}
+
+// The halo alone is kept from forward; what the way back exchanges has the room of one layer at a
+// time.
+TEST(TileLayers, ConvolutionsKeepTheHaloOnce) {
+  const TensorShare share = Grid{2, 2}.share(3);
+  const TileConv2d<float> layer({3, 4, 8}, 2, {3, 1, 1}, share);
+  const std::int64_t halo = 4 * 3 * (4 + 8 + 1);  // of 4 samples: a side of both kinds and a corner
+  EXPECT_EQ(layer.saved_elems(4), whole_lines<float>(halo));
+  EXPECT_EQ(layer.stash_elems(4), 2 * whole_lines<float>(halo));
+  EXPECT_FALSE(layer.params_read_stash(4));
+}
+
 // There and back: a rank's tile of an image, and the image of all tiles.
 TEST(TileLayers, TilesAreTakenAndGathered) {
   const SampleShape image{2, 6, 12};
