@@ -1,14 +1,12 @@
 #include "trainer/models.h"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include "base/nearest.h"
 #include "base/text.h"
-#include "trainer/layers/flatten.h"
-#include "trainer/layers/linear.h"
 #include "trainer/models/families.h"
+#include "trainer/models/image_model.h"
 
 namespace gradwire {
 namespace families {
@@ -30,29 +28,20 @@ Status check_image(const std::string& model, SampleShape image, std::int64_t sma
                        static_cast<long long>(smallest), static_cast<long long>(smallest)));
 }
 
-template <typename T>
-void add_classifier(Model<T>& model, const std::string& name, std::int64_t classes) {
-  const SampleShape now = model.output();
-  if (now.height > 1 || now.width > 1) {
-    model.add("flatten", std::make_unique<Flatten<T>>(now));
-  }
-  model.add(name, std::make_unique<Linear<T>>(now.elems(), classes));
-}
-
-template void add_classifier(Model<float>&, const std::string&, std::int64_t);
-template void add_classifier(Model<double>&, const std::string&, std::int64_t);
-
 namespace {
 
 template <typename T>
-Result<Model<T>> make_convex(Loss loss, SampleShape input, std::int64_t classes) {
-  Model<T> model(input);
-  add_classifier(model, "fc", classes);
+Result<Model<T>> make_convex(const ModelOptions& options, Loss loss, SampleShape input,
+                             std::int64_t classes) {
+  GW_ASSIGN(ImageModel<T> layers, ImageModel<T>::begin(options, input));
+  GW_TRY(layers.add_linear("fc", classes));
+  Model<T> model = layers.finish();
   model.set_loss(loss);
   return model;
 }
 
-// Images have layouts of their own.
+// Images have layouts of their own. By tiles alexnet is refused by the layers that it has: windows
+// of its pools overlap, at any size.
 Status check_layout(const ModelOptions& o) {
   if (!o.share.divides()) return {};
   const bool of_images = o.share.by_samples() || o.share.by_tiles();
@@ -60,13 +49,19 @@ Status check_layout(const ModelOptions& o) {
       of_images ? std::vector<std::string>{"cnn", "resnet8", "resnet20", "alexnet"}
                 : std::vector<std::string>{"mlp", "gpt"};
   if (std::ranges::find(known, o.name) != known.end()) return {};
-  const char* layout = o.share.by_samples() ? "/hybrid" : o.share.by_tiles() ? "/spatial" : "";
-  return {Code::kUnsupported,
-          format("model %s among %d ranks of tp%s (expected %s, or one rank)", o.name.c_str(),
-                 o.share.ranks, layout,
-                 of_images ? "cnn, resnet8, resnet20 or alexnet"
-                           : "mlp or gpt, tp/hybrid or tp/spatial[RxC] for cnn, resnet8, "
-                             "resnet20 and alexnet")};
+  const char* layout = "";
+  const char* wanted =
+      "mlp or gpt, tp/hybrid for cnn, resnet8, resnet20 and alexnet, tp/spatial[RxC] for the first "
+      "three of these";
+  if (o.share.by_samples()) {
+    layout = "/hybrid";
+    wanted = "cnn, resnet8, resnet20 or alexnet";
+  } else if (o.share.by_tiles()) {
+    layout = "/spatial";
+    wanted = "cnn, resnet8 or resnet20";
+  }
+  return {Code::kUnsupported, format("model %s among %d ranks of tp%s (expected %s, or one rank)",
+                                     o.name.c_str(), o.share.ranks, layout, wanted)};
 }
 
 template <typename T>
@@ -74,8 +69,8 @@ Result<Model<T>> make(const ModelOptions& o, SampleShape input, std::int64_t cla
   GW_TRY(check_layout(o));
   if (o.name == "mlp") return make_mlp<T>(o, input, classes);
   if (o.name == "cnn") return make_cnn<T>(o, input, classes);
-  if (o.name == "logistic") return make_convex<T>(Loss::kCrossEntropy, input, classes);
-  if (o.name == "linear") return make_convex<T>(Loss::kSquares, input, classes);
+  if (o.name == "logistic") return make_convex<T>(o, Loss::kCrossEntropy, input, classes);
+  if (o.name == "linear") return make_convex<T>(o, Loss::kSquares, input, classes);
   if (o.name == "resnet8") return make_resnet<T>(o, input, classes, 1);
   if (o.name == "resnet20") return make_resnet<T>(o, input, classes, 3);
   if (o.name == "alexnet") return make_alexnet<T>(o, input, classes);

@@ -14,10 +14,6 @@ Status check_size(const std::string& model, const char* what, std::int64_t seen,
                   std::int64_t high);
 Status check_image(const std::string& model, SampleShape image, std::int64_t smallest);
 
-// Appends a flatten if there is an image, and the linear layer `name`.
-template <typename T>
-void add_classifier(Model<T>& model, const std::string& name, std::int64_t classes);
-
 template <typename T>
 Result<Model<T>> make_mlp(const ModelOptions& options, SampleShape input, std::int64_t classes);
 template <typename T>

@@ -1,5 +1,5 @@
-// Models for images, layer by layer: whole, or as one of the ranks has them that share it
-// (TensorShare::Layout::kSamples, kTiles).
+// Models for images, with convolutions or without, layer by layer: whole, or as one of the ranks
+// has them that share it (TensorShare::Layout::kSamples, kTiles).
 #pragma once
 
 #include <cstddef>
