@@ -115,6 +115,7 @@ Model<T> Model<T>::part(std::span<const LayerRange> ranges) const {
   Model made(input_);
   made.loss_ = loss_;
   made.shared_by_ = shared_by_;
+  made.divides_data_ = divides_data_;
   // Outputs are those of the last layer.
   if (!ranges.empty() && ranges.back().end == stages_.size()) made.class_share_ = class_share_;
   made.reads_data_ = reads_data_ && !ranges.empty() && ranges.front().begin == 0;

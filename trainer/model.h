@@ -65,6 +65,9 @@ class Model {
   // kInvalidArgument names the layer, and both numbers, where micro-batches of `rows` samples are
   // divided among ranks, and not evenly.
   Status check_rows(std::int64_t rows) const;
+  // Of a shared model: ranks have parts of a micro-batch's samples, or of its images, somewhere.
+  void divide_data() { divides_data_ = true; }
+  bool divides_data() const { return divides_data_; }
   // Of its outputs these classes are here, the others on peers.
   void divide_classes(const ClassShare& share) { class_share_ = share; }
   // None: all classes are here.
@@ -207,6 +210,7 @@ class Model {
   std::int64_t statistics_ = 0;
   Loss loss_ = Loss::kCrossEntropy;
   int shared_by_ = 1;
+  bool divides_data_ = false;
   std::optional<ClassShare> class_share_;
 };
 

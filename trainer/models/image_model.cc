@@ -45,6 +45,7 @@ Result<ImageModel<T>> ImageModel<T>::begin(const ModelOptions& options, SampleSh
   ImageModel made(options, input);
   const TensorShare& share = made.share_;
   made.model_.share_with(share.ranks);
+  if (share.by_samples() || share.by_tiles()) made.model_.divide_data();
   if (share.by_samples()) {
     made.add("samples", std::make_unique<OwnSamples<T>>(input, share));
   } else if (share.by_tiles()) {

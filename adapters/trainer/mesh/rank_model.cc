@@ -29,17 +29,16 @@ Result<std::unique_ptr<RankModel>> RankModel::create(const Model<float>& whole,
                                                      const RankModelOptions& options,
                                                      MeshGroups& groups) {
   // Stages are cut by the whole model's layers, and what divides images has no kernels.
-  const bool divides_data =
-      !options.shared.empty() && options.shared.front().layers() != whole.layers();
+  const bool divides_data = !options.shared.empty() && options.shared.front().divides_data();
   if (divides_data && options.stream.device.space != MemorySpace::kHost) {
     return Status(Code::kUnsupported,
                   "samples or tiles that ranks divide on a GPU (expected the CPU)");
   }
   if (divides_data && options.schedule) {
     return Status(Code::kUnsupported,
-                  format("stages of a model whose data ranks divide (got %zu layers for %zu of the "
-                         "whole model, expected pp=1)",
-                         options.shared.front().layers(), whole.layers()));
+                  format("stages of a model whose data ranks divide (got a schedule of %d ranks, "
+                         "expected pp=1)",
+                         options.schedule->size()));
   }
   std::unique_ptr<Stages> stages;
   ModelDivision division{.shared = options.shared};

@@ -202,11 +202,31 @@ TEST(ImageModels, WhatDoesNotDivideIsNamed) {
     EXPECT_THAT(refused(image_problem(name, {8, 1, 1}, 1), by_samples(2, 0)),
                 fails(Code::kUnsupported, name, "2 ranks of tp/hybrid", "cnn, resnet8"));
   }
-  EXPECT_THAT(refused(image_problem("mlp", {1, 8, 8}, 1), by_tiles(1, 2, 0)),
-              fails(Code::kUnsupported, "mlp", "tp/spatial", "cnn, resnet8"));
+  // No alexnet is among what is expected there: none can be divided.
+  EXPECT_THAT(
+      refused(image_problem("mlp", {1, 8, 8}, 1), by_tiles(1, 2, 0)),
+      fails(Code::kUnsupported, "mlp", "tp/spatial (expected cnn, resnet8 or resnet20, or"));
+  EXPECT_THAT(refused(image_problem("cnn", {1, 8, 8}, 1), TensorShare{.ranks = 2}),
+              fails(Code::kUnsupported, "cnn", "2 ranks of tp",
+                    "tp/hybrid for cnn, resnet8, resnet20 "
+                    "and alexnet",
+                    "tp/spatial[RxC] for the first three"));
   const Model<float> model = shared<float>(image_problem("cnn", {1, 8, 8}, 4), by_samples(3, 1));
   EXPECT_THAT(model.check_rows(4), fails(kInvalid, "'samples'", "4 samples", "3 ranks of tp"));
   EXPECT_TRUE(model.check_rows(6).ok());
+}
+
+TEST(ImageModels, SayThatTheyDivideData) {
+  const Problem problem = image_problem("cnn", {1, 8, 8}, 4);
+  EXPECT_FALSE(shared<float>(problem, {}).divides_data());
+  for (const TensorShare& share : {by_samples(2, 1), by_tiles(2, 1, 0)}) {
+    const Model<float> model = shared<float>(problem, share);
+    EXPECT_TRUE(model.divides_data());
+    const LayerRange range{0, 2};
+    EXPECT_TRUE(model.part(std::span(&range, 1)).divides_data());
+  }
+  const Problem mlp{{"mlp"}, {8, 1, 1}, 7, 4};
+  EXPECT_FALSE(shared<float>(mlp, TensorShare{.ranks = 2}).divides_data());
 }
 
 }  // namespace
