@@ -12,11 +12,14 @@
 
 namespace gradwire {
 
+// Of gpt's vectors, unless ModelOptions::width says.
+inline constexpr std::int64_t kGptWidth = 64;
+
 struct ModelOptions {
   std::string name = "mlp";
   std::vector<std::int64_t> hidden{128, 64};  // mlp: widths of the hidden layers, may be empty
-  // gpt: of its vectors, 64; alexnet: of its fully connected layers, 4,096; resnets: channels of
-  // the first stage, 16.
+  // gpt: of its vectors, kGptWidth; alexnet: of its fully connected layers, 4,096; resnets:
+  // channels of the first stage, 16.
   std::optional<std::int64_t> width = {};
   std::int64_t layers = 2;  // gpt: blocks
   std::int64_t heads = 4;   // gpt

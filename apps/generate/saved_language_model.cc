@@ -35,19 +35,10 @@ std::string text_of(const std::map<std::string, std::string>& settings, const st
 
 std::map<std::string, std::string> language_settings(const ModelOptions& model,
                                                      const DataSet& data) {
-  constexpr std::int64_t kOwnWidth = 64;
   return {{"layers", std::to_string(model.layers)},
-          {"width", std::to_string(model.width.value_or(kOwnWidth))},
+          {"width", std::to_string(model.width.value_or(kGptWidth))},
           {"tied", model.tied ? "yes" : "no"},
           {kVocabulary, vocabulary_text(data.vocabulary())}};
-}
-
-Result<TokenKind> parse_token_kind(const std::string& text) {
-  if (text == "bytes") return TokenKind::kBytes;
-  if (text == "characters") return TokenKind::kCharacters;
-  if (text == "words") return TokenKind::kWords;
-  return Status(Code::kInvalidArgument,
-                "tokens '" + text + "' (expected bytes, characters or words)");
 }
 
 Result<SavedLanguageModel> saved_language_model(const CheckpointManifest& manifest) {

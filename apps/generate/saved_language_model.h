@@ -30,8 +30,6 @@ struct SavedLanguageModel {
 // wants to know.
 std::map<std::string, std::string> language_settings(const ModelOptions& model,
                                                      const DataSet& data);
-// "bytes", "characters" or "words"; kInvalidArgument for others.
-Result<TokenKind> parse_token_kind(const std::string& text);
 
 // kInvalidArgument: it holds another model, or was written before checkpoints said this.
 Result<SavedLanguageModel> saved_language_model(const CheckpointManifest& manifest);

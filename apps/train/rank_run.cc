@@ -26,12 +26,10 @@
 namespace gradwire {
 namespace {
 
-DataOptions data_options(const TrainOptions& o) {
+Result<DataOptions> data_options(const TrainOptions& o) {
   DataOptions d;
   d.text_file = o.text_file;
-  d.text.tokens = o.tokens == "bytes"   ? TokenKind::kBytes
-                  : o.tokens == "words" ? TokenKind::kWords
-                                        : TokenKind::kCharacters;
+  GW_ASSIGN(d.text.tokens, parse_token_kind(o.tokens));
   d.text.context = o.context;
   d.text.vocabulary_size = o.vocabulary_size;
   d.text.vocabulary_file = o.vocabulary;
@@ -107,8 +105,8 @@ Status check_problem(const TrainOptions& options) {
 
 Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir) {
   GW_TRY(check_problem(options));
-  GW_ASSIGN(DataSet data, load_data_set(options.data, {options.data_dir, environment_dir},
-                                        data_options(options)));
+  GW_ASSIGN(const DataOptions how, data_options(options));
+  GW_ASSIGN(DataSet data, load_data_set(options.data, {options.data_dir, environment_dir}, how));
   ModelOptions asked = model_options(options);
   GW_ASSIGN(Model<float> model, make_model<float>(asked, data.shape(), data.classes()));
   std::vector<Model<float>> shared;

@@ -101,6 +101,14 @@ Status check(const TextOptions& options) {
 
 }  // namespace
 
+Result<TokenKind> parse_token_kind(const std::string& text) {
+  if (text == "bytes") return TokenKind::kBytes;
+  if (text == "characters") return TokenKind::kCharacters;
+  if (text == "words") return TokenKind::kWords;
+  return Status(Code::kInvalidArgument,
+                "tokens '" + text + "' (expected bytes, characters or words)");
+}
+
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
   for (std::size_t at = 0; at < text.size();) {

@@ -20,6 +20,9 @@ enum class TokenKind : std::uint8_t {
                 // blanks divide and are gone
 };
 
+// "bytes", "characters" or "words"; kInvalidArgument for others.
+Result<TokenKind> parse_token_kind(const std::string& text);
+
 struct TextOptions {
   TokenKind tokens = TokenKind::kCharacters;
   std::int64_t context = 64;            // tokens of a window

@@ -174,7 +174,7 @@ bool ends_branch(const ParameterInfo& info) { return info.name.ends_with(".out.w
 
 template <typename T>
 Result<Model<T>> make_gpt(const ModelOptions& options, SampleShape input, std::int64_t classes) {
-  const std::int64_t width = options.width.value_or(64);
+  const std::int64_t width = options.width.value_or(kGptWidth);
   GW_TRY(check(options, input, width));
   GW_TRY(check_share(options, input.channels, classes));
   const EmbeddingShape table{classes, input.channels, width};
