@@ -34,9 +34,9 @@ bool each_by_itself(const TrainingOptions& options, const Demands& demands) {
 GradientFold::Form GradientFold::form_of(const TrainingOptions& options, const Demands& demands) {
   const bool wide = options.precision == Precision::kF32 || !demands.takes_narrow ||
                     options.clip_worker > 0 || has_worker_momentum(options);
-  if (wide) return Form::kWide;
-  const bool sums = options.accumulate > 1 && !each_by_itself(options, demands);
-  return sums && options.main_gradients ? Form::kSums : Form::kStored;
+  return gradient_form({.wide = wide,
+                        .sums_first = options.accumulate > 1 && !each_by_itself(options, demands),
+                        .main_gradients = options.main_gradients});
 }
 
 bool GradientFold::needs_whole(const TrainingOptions& options, const Demands& demands) {

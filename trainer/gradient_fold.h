@@ -42,6 +42,7 @@
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/parameters.h"
 #include "trainer/read_back.h"
+#include "trainer/step/gradient_form.h"
 #include "trainer/step/step_gradients.h"
 #include "trainer/step_kernels.h"
 #include "trainer/stored_kernels.h"
@@ -52,7 +53,7 @@ namespace gradwire {
 
 class GradientFold {
  public:
-  enum class Form : std::uint8_t { kWide, kSums, kStored };
+  using Form = GradientForm;
   static Form form_of(const TrainingOptions& options, const Demands& demands);
   // A step needs whole gradients before it can go on: nothing is handed on during backward.
   static bool needs_whole(const TrainingOptions& options, const Demands& demands);

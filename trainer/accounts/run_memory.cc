@@ -9,6 +9,7 @@
 #include "trainer/batch_pass.h"
 #include "trainer/layer_walk.h"
 #include "trainer/stages/stage_memory.h"
+#include "trainer/step/gradient_form.h"
 
 namespace gradwire {
 namespace {
@@ -106,8 +107,7 @@ class Gathered {
   std::int64_t most_ = 0;
 };
 
-// What GradientFold makes of gradients.
-enum class Form : std::uint8_t { kWide, kSums, kStored };
+using Form = GradientForm;
 
 struct Run {
   const RunMemoryQuestion& q;
@@ -118,8 +118,9 @@ struct Run {
   bool sums_first = q.accumulate > 1 && !each;
 
   Form form() const {
-    if (!narrow || q.wide_gradients) return Form::kWide;
-    return sums_first && q.main_gradients ? Form::kSums : Form::kStored;
+    return gradient_form({.wide = !narrow || q.wide_gradients,
+                          .sums_first = sums_first,
+                          .main_gradients = q.main_gradients});
   }
   // Gradients go back tensor by tensor.
   bool passes() const { return q.stage >= 2 && !sums_first; }
