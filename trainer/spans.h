@@ -22,9 +22,11 @@ struct TrainerSpan {
     kPeers,           // an exchange among peers, from its start until it was known to have ended
     kWait,            // for the exchange, after backward
     kOptimizer,
-    kUpdate,   // a part of the optimizer's step, beside all the others
-    kAverage,  // the loss and running statistics over ranks
-    kEvaluate,
+    kUpdate,            // a part of the optimizer's step, beside all the others
+    kAverage,           // the loss and running statistics over ranks
+    kEvaluationBegins,  // of no length: what is told from here until kEvaluate, and knows no steps,
+                        // is of that
+    kEvaluate,          // of what the step left, which is that step's
     kOperation,  // of a pipeline's schedule, without waits for messages; has layers' spans in it
     kMessage,    // between stages, from the issue of its send until its end was known
   };

@@ -248,7 +248,9 @@ void Trainer::report_losses(StepReport& report) const {
 }
 
 Result<double> Trainer::evaluate(Strategy& strategy) {
-  const TimedSpan span(told_, TrainerSpan::Kind::kEvaluate, position_.steps);
+  const std::int64_t step = std::max<std::int64_t>(position_.steps - 1, 0);
+  { const TimedSpan begins(told_, TrainerSpan::Kind::kEvaluationBegins, step); }
+  const TimedSpan span(told_, TrainerSpan::Kind::kEvaluate, step);
   const auto samples = static_cast<std::int64_t>(data_->evaluation().size());
   const Range share = even_part(samples, options_.ranks, options_.rank);
   GW_TRY(parameters_->refresh());

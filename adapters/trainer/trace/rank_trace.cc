@@ -35,6 +35,7 @@ Naming naming_of(TrainerSpan::Kind kind) {
     case Kind::kOptimizer: return {"optimizer", "optimizer"};
     case Kind::kUpdate: return {"optimizer", "update"};
     case Kind::kAverage: return {"average", "loss over ranks"};
+    case Kind::kEvaluationBegins: break;
     case Kind::kEvaluate: return {"evaluate", "evaluate"};
     case Kind::kOperation: return {"operation", ""};
     case Kind::kMessage: return {"message", ""};
@@ -92,9 +93,14 @@ int RankTrace::stream_of(const TrainerSpan& span) {
 }
 
 // A layer's spans come before their step's, which ends last: the step that is under way is the
-// one after the last that ended.
+// one after the last that ended, or that which is evaluated.
 void RankTrace::add(const TrainerSpan& span) {
-  if (span.kind == TrainerSpan::Kind::kStep) step_ = span.step + 1;
+  using Kind = TrainerSpan::Kind;
+  if (span.kind == Kind::kEvaluationBegins) {
+    step_ = span.step;
+    return;
+  }
+  if (span.kind == Kind::kStep || span.kind == Kind::kEvaluate) step_ = span.step + 1;
   const std::int64_t step = span.step == TrainerSpan::kUnderWay ? step_.load() : span.step;
   if (step >= end_) return;
   const Naming naming = naming_of(span.kind);

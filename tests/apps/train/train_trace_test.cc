@@ -225,9 +225,35 @@ TEST_F(TrainTrace, TheSumOfADerivativeTravelsBesideTheProductOfTheSameLayersWeig
   }
   EXPECT_EQ(beside, 2 * steps * 2);
   // With those of the outputs of fc2 and fc4. Behind the last step the model is evaluated.
+  const auto evaluations = spans_of(all, "training", "evaluate");
   for (const auto& [place, own] : sums) {
-    if (place.second >= steps) continue;
-    EXPECT_EQ(own.size(), 2 * 3) << "step " << place.second;
+    const auto evaluated = evaluations.find(place);
+    const auto in_step = std::ranges::count_if(own, [&](const TracedSpan& sum) {
+      return evaluated == evaluations.end() || !evaluated->second.front().holds(sum);
+    });
+    EXPECT_EQ(in_step, 2 * 3) << "step " << place.second;
+  }
+}
+
+// An evaluation judges what a step left: it, and what ranks exchange in it, are of that step, also
+// of the last one whose spans are kept.
+TEST_F(TrainTrace, AnEvaluationAndItsExchangesAreOfTheStepThatItJudges) {
+  const int kept = 3;
+  const auto all = events(5, {"--hidden", "16,16,16", "--parallel", "tp=2", "--eval-every", "2",
+                              "--trace-steps", std::to_string(kept)});
+  const auto evaluations = spans_of(all, "training", "evaluate");
+  const auto steps = spans_of(all, "training", "step");
+  auto sums = spans_of(all, "tensor peers", "sum");
+  ASSERT_EQ(evaluations.size(), 2);  // behind the second step, on two ranks
+  for (const auto& [place, own] : evaluations) {
+    EXPECT_EQ(place.second, 1);
+    ASSERT_EQ(own.size(), 1);
+    EXPECT_GE(own.front().begin, steps.at(place).front().end - 0.002);
+    const auto inside = std::ranges::count_if(
+        sums[place], [&](const TracedSpan& sum) { return own.front().holds(sum); });
+    EXPECT_GT(inside, 0);
+    EXPECT_EQ(sums[place].size(), static_cast<std::size_t>(inside + 3));
+    EXPECT_EQ((sums[{place.first, place.second + 1}].size()), 3);
   }
 }
 
