@@ -3,6 +3,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/counted.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -15,11 +16,11 @@ Status bad_option(const char* what, long long seen, const char* wanted) {
 Status check_batch(const TrainingOptions& options, const DataSet& data) {
   const std::int64_t parts = options.shares().micro_batches();
   if (options.batch < 1 || options.batch % parts != 0) {
-    return Status(
-        Code::kInvalidArgument,
-        format("batch %lld (expected a positive multiple of %lld (%d ranks x %d micro-batches))",
-               static_cast<long long>(options.batch), static_cast<long long>(parts), options.ranks,
-               options.accumulate));
+    return Status(Code::kInvalidArgument,
+                  format("batch %lld (expected a positive multiple of %lld (%s x %s))",
+                         static_cast<long long>(options.batch), static_cast<long long>(parts),
+                         counted(options.ranks, "rank").c_str(),
+                         counted(options.accumulate, "micro-batch", "es").c_str()));
   }
   if (options.batch > data.epoch_samples() && options.steps.value_or(1) > 0) {
     return Status(Code::kInvalidArgument,

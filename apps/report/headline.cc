@@ -1,9 +1,11 @@
 #include "apps/report/headline.h"
 
+#include <algorithm>
+#include <map>
 #include <set>
 #include <vector>
 
-#include "apps/counted.h"
+#include "base/counted.h"
 #include "base/text.h"
 
 namespace gradwire {

@@ -8,7 +8,6 @@
 #include <set>
 #include <utility>
 
-#include "apps/counted.h"
 #include "apps/folder_lock.h"
 #include "apps/sweep/checks.h"
 #include "apps/sweep/child_pool.h"
@@ -17,6 +16,7 @@
 #include "apps/sweep/run_progress.h"
 #include "apps/sweep/stop_notice.h"
 #include "apps/whole_file.h"
+#include "base/counted.h"
 #include "base/files.h"
 #include "base/text.h"
 
@@ -184,7 +184,7 @@ class Sweep final : public PoolObserver {
                                      [](const CaseCheck& check) { return check.wanted; });
     if (tried > 0 && !options_.quiet)
       std::fprintf(stderr, "%s: checking the flags of %s\n", options_.label.c_str(),
-                   counted(static_cast<std::size_t>(tried), "case").c_str());
+                   counted(tried, "case").c_str());
     GW_TRY(check_cases(plan_, options_, checks_));
     for (std::size_t i = 0; i < checks_.size(); ++i) {
       if (!checks_[i].wanted || checks_[i].passed) continue;

@@ -6,6 +6,7 @@
 #include "adapters/launch/rank_place.h"
 #include "adapters/trainer/compressor_check.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
+#include "base/counted.h"
 #include "base/text.h"
 #include "collectives/device/nccl_backend.h"
 #include "trainer/data/catalog.h"
@@ -180,8 +181,9 @@ Status check_batch_shares(const TrainOptions& options, int workers) {
   const std::int64_t parts = shares.micro_batches();
   const std::int64_t samples = shares.samples(options.batch);
   if (options.batch % parts == 0) return check_micro_batches(options, samples);
-  const std::string product =
-      each == 1 ? "" : format(" (%d ranks x %d micro-batches)", workers, each);
+  const std::string product = each == 1 ? ""
+                                        : " (" + counted(workers, "rank") + " x " +
+                                              counted(each, "micro-batch", "es") + ")";
   return {Code::kInvalidArgument, format("train: --batch must be a multiple of %lld%s (got %lld)",
                                          static_cast<long long>(parts), product.c_str(),
                                          static_cast<long long>(options.batch))};

@@ -101,6 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "train: --steps and --epochs exclude each other (got both)"},
         Refusal{{"--inproc", "3", "--accumulate", "4", "--batch", "30"},
                 "train: --batch must be a multiple of 12 (3 ranks x 4 micro-batches) (got 30)"},
+        Refusal{{"--accumulate", "3", "--batch", "64"},
+                "train: --batch must be a multiple of 3 (1 rank x 3 micro-batches) (got 64)"},
         Refusal{{"--momentum", "1"}, "train: --momentum must be below 1 (got 1)"},
         Refusal{{"--steps"}, "train: --steps has no value (expected --steps N)"},
         Refusal{{"--inproc", "3", "--batch", "64"},

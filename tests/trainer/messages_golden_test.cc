@@ -73,6 +73,10 @@ TEST_F(Messages, OfOptions) {
   expect_all({
       {refused([](O& o) { o.batch = 100, o.ranks = 4, o.accumulate = 2; }), invalid,
        "batch 100 (expected a positive multiple of 8 (4 ranks x 2 micro-batches))"},
+      {refused([](O& o) { o.batch = 100, o.accumulate = 3; }), invalid,
+       "batch 100 (expected a positive multiple of 3 (1 rank x 3 micro-batches))"},
+      {refused([](O& o) { o.batch = 0; }), invalid,
+       "batch 0 (expected a positive multiple of 1 (1 rank x 1 micro-batch))"},
       {refused([](O& o) { o.batch = 1438; }), invalid,
        "batch 1438 (expected at most 1437, the samples of digits)"},
       {refused([](O& o) { o.momentum = 1; }), invalid, "momentum 1 (expected 0 <= momentum < 1)"},

@@ -22,9 +22,8 @@
 namespace gradwire {
 
 //   a step:  start(), begin(), give() per parameter, await_exchange(), finish(). Where the fold
-//   hands
-//            each micro-batch over: give() per parameter and end_round() for each but the last one.
-//            Left out: start() alone, or anything before finish().
+//            hands each micro-batch over: give() per parameter and end_round() for each but the
+//            last one. Left out: start() alone, or anything before finish().
 // From the thread that trains.
 class Update {
  public:
