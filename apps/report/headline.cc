@@ -42,8 +42,32 @@ std::string flag_of(const StudyCase& one, const char* key) {
   return found == one.flags.end() ? std::string() : found->second;
 }
 
+// By row: what it has of one thing, in all settings.
+using ByRow = std::map<std::string, std::set<std::string>>;
+
+// Whether the thing alone tells every row from all others.
+bool tells_apart(const ByRow& rows) {
+  std::set<std::string> seen;
+  return std::ranges::all_of(rows, [&](const auto& row) {
+    return row.second.size() == 1 && seen.insert(*row.second.begin()).second;
+  });
+}
+
+// What is compared: "3 compressors", "2 meshes"; "4 rows" where they differ in several things.
+std::string rows_text(const StudyPlan& plan) {
+  ByRow compressors;
+  ByRow meshes;
+  for (const StudyCase& one : plan.cases) {
+    compressors[one.row].insert(one.compressor);
+    meshes[one.row].insert(flag_of(one, "parallel"));
+  }
+  const auto count = static_cast<std::int64_t>(compressors.size());
+  if (tells_apart(compressors)) return counted(count, "compressor");
+  return tells_apart(meshes) ? counted(count, "mesh", "es") : counted(count, "row");
+}
+
 std::string place_of(const StudyCase& one) {
-  return format("%d rank%s", one.ranks, one.ranks == 1 ? "" : "s") +
+  return counted(one.ranks, "rank") +
          (one.transport == "inproc" ? " as threads of one process"
                                     : " as processes over " + one.transport) +
          (one.lab.empty() ? "" : " on shaped links (" + one.lab + ")");
@@ -69,13 +93,11 @@ std::string headline_of(const Results& results) {
   Values steps;
   Values batches;
   Values places;
-  std::set<std::string> rows;
   for (const StudyCase& one : results.plan().cases) {
     models.add(flag_of(one, "model"));
     data.add(flag_of(one, "data"));
     batches.add(flag_of(one, "batch"));
     places.add(place_of(one));
-    rows.insert(one.row);
   }
   for (const RunResult& run : results.runs) {
     models.add(total_of(run, "model"));
@@ -87,13 +109,13 @@ std::string headline_of(const Results& results) {
   std::string text = models.empty() ? "Training" : models.text();
   if (!data.empty()) text += " on " + data.text();
   if (!samples.empty()) text += " (" + samples.text() + " test samples)";
-  text += ", " + counted(rows.size(), "compressor") + " × " +
-          counted(results.plan().seeds.size(), "seed") + ": ";
+  text += ", " + rows_text(results.plan()) + " × " +
+          counted(static_cast<std::int64_t>(results.plan().seeds.size()), "seed") + ": ";
   if (!steps.empty()) text += steps.text() + " steps ";
   if (!batches.empty()) text += "of batch " + batches.text() + " ";
   text += "by " + places.text() + ".";
   if (results.runs.empty()) return text;
-  return text + " " + counted(results.runs.size(), "run") + " took " +
+  return text + " " + counted(static_cast<std::int64_t>(results.runs.size()), "run") + " took " +
          duration_text(seconds_of_runs(results)) + " in all.";
 }
 

@@ -91,6 +91,21 @@ Result<std::vector<Setting>> multiplied(const Study& study) {
   return settings;
 }
 
+// Without rows and compressors the meshes are what is compared: an axis 'parallel' becomes rows of
+// them, uncompressed.
+void compare_meshes(Study& study) {
+  const auto meshes = std::ranges::find(study.grid, "parallel", &StudyAxis::key);
+  if (meshes == study.grid.end()) return;
+  for (const std::string& mesh : meshes->values) {
+    study.rows.push_back({.name = mesh,
+                          .compressor = "none",
+                          .setting = {},
+                          .ranks = 0,
+                          .overrides = {{"parallel", mesh}}});
+  }
+  study.grid.erase(meshes);
+}
+
 Status complete_rows(Study& study) {
   for (const StudyAxis& axis : study.grid) {
     if (axis.key != "compressor") continue;
@@ -98,8 +113,11 @@ Status complete_rows(Study& study) {
       study.rows.push_back(
           {.name = {}, .compressor = spec, .setting = {}, .ranks = 0, .overrides = {}});
   }
+  if (study.rows.empty()) compare_meshes(study);
   if (study.rows.empty())
-    return refuse("nothing to run (expected --compressors, [[row]] or [grid] compressor = [...])");
+    return refuse(
+        "nothing to run (expected --compressors, [[row]], or [grid] with compressor = [...] or "
+        "parallel = [...])");
   std::set<std::pair<std::string, std::string>> names;
   for (StudyRow& row : study.rows) {
     if (row.name.empty()) row.name = row.compressor;

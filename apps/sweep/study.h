@@ -96,11 +96,12 @@ struct StudyPlan {
   std::vector<AcceptRule> accept;
 };
 
-// Fills defaults (row names, the baseline: "none" where it is a row, seed 1, measure-every) and
-// multiplies out. `transport` is taken where the study names none. kInvalidArgument says what
-// cannot be: no row, two of one name, unknown names in rules, an axis that a row sets too, a row
-// whose flags exclude one another in every setting, ranks that a transport or a laboratory cannot
-// have. A row that only some settings exclude stays: its other runs can be.
+// Fills defaults (row names, the baseline: "none" where it is a row, seed 1, measure-every; where a
+// grid has neither rows nor compressors, its meshes, "parallel", as rows) and multiplies out.
+// `transport` is taken where the study names none. kInvalidArgument says what cannot be: no row,
+// two of one name, unknown names in rules, an axis that a row sets too, a row whose flags exclude
+// one another in every setting, ranks that a transport or a laboratory cannot have. A row that only
+// some settings exclude stays: its other runs can be.
 Result<StudyPlan> plan_of(Study study, const std::string& transport);
 
 // The settings of a plan, in order of their first case.

@@ -228,6 +228,17 @@ TEST(Headline, SaysWhatWasTrainedByWhomAndHowLongItTook) {
             "Training, 2 compressors × 1 seed: by 4 ranks as processes over ucx.");
 }
 
+TEST(Headline, CallsRowsWhatTheyDifferIn) {
+  Results results = two_rows({}, {}, 0);
+  StudyPlan& plan = results.file.plan;
+  plan.cases[1].compressor = plan.cases[0].compressor;
+  EXPECT_THAT(headline_of(results), HasSubstr("Training, 2 rows × "));
+  plan.cases[1].flags["parallel"] = "dp=2,tp=2";
+  EXPECT_THAT(headline_of(results), HasSubstr("Training, 2 meshes × "));
+  plan.cases[0].flags["parallel"] = "dp=2,tp=2";
+  EXPECT_THAT(headline_of(results), HasSubstr("Training, 2 rows × "));
+}
+
 TEST(JsonReport, HasTheFiguresOfThePage) {
   Results results = two_rows({0.93, 0.93, 0.93}, {0.70, 0.71, 0.69}, 360);
   results.file.command = "gradwire compare \"x\"";

@@ -258,6 +258,28 @@ data = ["digits"]
                                  "ranks 4, model cnn | cast:bf16 | 4 | cnn | digits | ucx"));
 }
 
+TEST(Plan, MeshesAloneAreRows) {
+  const auto made = plan_in(
+      "ranks = 4\n[train]\nmodel = \"mlp\"\n[grid]\nparallel = [\"dp=4\", \"dp=2,tp=2\"]\n"
+      "lr = [0.1, 0.2]\n");
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  EXPECT_EQ(made.value().baseline, "dp=4");
+  std::vector<std::string> cells;
+  for (const StudyCase& one : made.value().cases)
+    cells.push_back(one.setting + " | " + one.row + " | " + one.compressor + " | " +
+                    one.flags.at("parallel"));
+  EXPECT_THAT(cells,
+              ElementsAre("lr 0.1 | dp=4 | none | dp=4", "lr 0.1 | dp=2,tp=2 | none | dp=2,tp=2",
+                          "lr 0.2 | dp=4 | none | dp=4", "lr 0.2 | dp=2,tp=2 | none | dp=2,tp=2"));
+  // Beside compressors they make settings, as every other axis.
+  const auto both =
+      plan_in("ranks = 4\n[grid]\nparallel = [\"dp=4\", \"dp=2,tp=2\"]\ncompressor = [\"none\"]\n");
+  ASSERT_TRUE(both.has_value()) << both.error().message();
+  EXPECT_THAT(settings_of(both.value()), ElementsAre("parallel dp=4", "parallel dp=2,tp=2"));
+  EXPECT_THAT(error_of("[grid]\nlr = [0.1, 0.2]\n"),
+              fails(kInvalid, "nothing to run", "[[row]]", "compressor", "parallel"));
+}
+
 TEST(Plan, RowsOfOneNameLiveInDifferentSettings) {
   const auto made = plan_in(R"(
 baseline = "SGD"
