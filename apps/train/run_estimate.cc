@@ -61,37 +61,58 @@ Result<RunMemoryQuestion> question_of(const TrainOptions& o, const Problem& prob
   return q;
 }
 
-// Of the whole model, or the rank's part of it.
-Result<RunMemory> memory_of(const Problem& problem, int tp, RunMemoryQuestion q,
-                            const StagePlan* stages) {
+// The whole model, or the rank's part of it.
+Model<float> held_by(const Problem& problem, int tp, const StagePlan* stages) {
   const Model<float>& model =
       problem.shared.empty() ? problem.model : problem.shared[static_cast<std::size_t>(tp)];
-  if (stages == nullptr) return run_memory(model, q);
-  q.stages = stages;
-  return run_memory(model.part(stages->layers()), q);
+  return stages == nullptr ? model : model.part(stages->layers());
 }
 
-// Of main memory.
-std::int64_t sum_of(const RunMemory& memory, bool there) {
-  std::int64_t sum = 0;
-  for (std::size_t i = 0; i < kMemoryClasses; ++i) {
-    sum += memory.host[i] + (there ? 0 : memory.device[i]);
-  }
-  return sum;
+Result<RunMemory> memory_of(const Model<float>& held, RunMemoryQuestion q,
+                            const StagePlan* stages) {
+  q.stages = stages;
+  return run_memory(held, q);
 }
+
+// What MeasuredGradients takes: copies of all gradients in fp32, and of the averages of those that
+// the host cannot compare where they are.
+std::int64_t measuring_bytes(const TrainOptions& o, const Model<float>& held,
+                             const RunMemoryQuestion& q) {
+  constexpr std::int64_t kCopy = 4;
+  if (o.measure_every == 0) return 0;
+  const bool narrow = q.precision != Precision::kF32 && !q.wide_gradients;
+  const bool twice = narrow || q.space == MemorySpace::kCuda;
+  return (twice ? 2 : 1) * kCopy * parameter_elems(held.parameters());
+}
+
+struct RankNeeds {
+  RunMemory memory = {};
+  std::int64_t measuring = 0;
+
+  // Of main memory.
+  std::int64_t sum(bool there) const {
+    std::int64_t sum = measuring;
+    for (std::size_t i = 0; i < kMemoryClasses; ++i) {
+      sum += memory.host[i] + (there ? 0 : memory.device[i]);
+    }
+    return sum;
+  }
+};
 
 // Of the rank with most.
-Result<RunMemory> most_of(const TrainOptions& o, const Problem& problem,
+Result<RankNeeds> most_of(const TrainOptions& o, const Problem& problem,
                           const RunMemoryQuestion& question, RunEstimate& estimate) {
   const bool there = o.place.space == MemorySpace::kCuda;
-  RunMemory most;
+  RankNeeds most;
   // Of the ranks that share the same tensors; returns what the one with most has.
   const auto add = [&](const StagePlan* plan) -> Result<std::int64_t> {
     std::int64_t largest = 0;
     for (int tp = 0; tp < o.parallel.tp; ++tp) {
-      GW_ASSIGN(const RunMemory memory, memory_of(problem, tp, question, plan));
-      largest = std::max(largest, sum_of(memory, there));
-      if (sum_of(memory, there) > sum_of(most, there)) most = memory;
+      const Model<float> held = held_by(problem, tp, plan);
+      GW_ASSIGN(const RunMemory memory, memory_of(held, question, plan));
+      const RankNeeds needs{memory, measuring_bytes(o, held, question)};
+      largest = std::max(largest, needs.sum(there));
+      if (needs.sum(there) > most.sum(there)) most = needs;
     }
     return largest;
   };
@@ -130,7 +151,7 @@ Result<RunMemory> planned_memory(const TrainOptions& o, const Problem& problem,
                   "sends momenta or updates)");
   }
   GW_ASSIGN(const RunMemoryQuestion question, question_of(o, problem, at.dp, sizes.dp));
-  return memory_of(problem, at.tp, question, stages);
+  return memory_of(held_by(problem, at.tp, stages), question, stages);
 }
 
 std::int64_t RunEstimate::of_rank() const {
@@ -162,20 +183,17 @@ Result<RunEstimate> estimate_run(const TrainOptions& o, const Problem& problem, 
   const int replicas = std::max(estimate.ranks / (o.parallel.pp * o.parallel.tp), 1);
   GW_ASSIGN(RunMemoryQuestion question, question_of(o, problem, 0, replicas));
   if (estimate.at_least) question = least_of(question);
-  GW_ASSIGN(const RunMemory memory, most_of(o, problem, question, estimate));
+  GW_ASSIGN(const RankNeeds most, most_of(o, problem, question, estimate));
   const bool there = o.place.space == MemorySpace::kCuda;
   // hogwild's threads share the parameters.
   const bool shared = o.mode.name == "hogwild";
   for (std::size_t i = 0; i < kMemoryClasses; ++i) {
     const auto what = static_cast<MemoryClass>(i);
-    const std::int64_t bytes = memory.host[i] + (there ? 0 : memory.device[i]);
+    const std::int64_t bytes = most.memory.host[i] + (there ? 0 : most.memory.device[i]);
     if (bytes == 0 || (shared && what == MemoryClass::kParameters)) continue;
     estimate.classes.emplace_back(to_string(what), bytes);
   }
-  if (o.measure_every > 0) {  // copies of all gradients in fp32, and of averages in 16 bits
-    const std::int64_t width = o.precision == "fp32" ? 4 : 8;
-    estimate.classes.emplace_back("measurements", width * estimate.parameters);
-  }
+  if (most.measuring > 0) estimate.classes.emplace_back("measurements", most.measuring);
   return estimate;
 }
 

@@ -15,6 +15,7 @@
 #include "tests/support/fails.h"
 #include "tests/support/temporary_folder.h"
 #include "trainer/data/catalog.h"
+#include "trainer/models.h"
 
 namespace gradwire::train_stages_test {
 namespace {
@@ -551,6 +552,33 @@ TEST_F(TrainStages, DryRunAddsUpTheRanks) {
   }
   words.back() = "--dry-run";
   EXPECT_EQ(totals("dp=1,pp=3", words)["planned_bytes"], held);
+}
+
+// What is measured of gradients has copies of those that a rank has, not of the whole model's.
+TEST_F(TrainStages, DryRunCountsWhatEachRankMeasures) {
+  const auto planned = [&](const std::string& parallel, const Words& more) {
+    Words words = kMlp;
+    words.insert(words.end(), {"--dry-run"});
+    words.insert(words.end(), more.begin(), more.end());
+    return totals(parallel, words);
+  };
+  const auto measured = [&](const std::string& parallel, const Words& more = {}) {
+    Words words{"--measure-every", "2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return planned(parallel, words)["planned_bytes"].get<std::int64_t>() -
+           planned(parallel, more)["planned_bytes"].get<std::int64_t>();
+  };
+  const auto all = planned("dp=1", {})["parameters"].get<std::int64_t>();
+  EXPECT_EQ(measured("dp=1"), 4 * all);
+  EXPECT_EQ(measured("dp=1,pp=3"), 4 * all);
+  EXPECT_EQ(measured("dp=2,pp=2"), 2 * 4 * all);
+  EXPECT_EQ(measured("dp=1,pp=3", {"--precision", "bf16"}), 8 * all);
+  // As many for each, since the ranks that share tensors have parts of one size here.
+  ModelOptions part{"mlp", {24, 20, 18, 16, 20, 14, 12, 16}};
+  part.share = {.ranks = 2, .rank = 1};
+  const auto model = make_model<float>(part, {1, 8, 8}, 10);
+  ASSERT_TRUE(model.has_value()) << model.error().message();
+  EXPECT_EQ(measured("dp=1,tp=2"), 2 * 4 * parameter_elems(model.value().parameters()));
 }
 
 TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
