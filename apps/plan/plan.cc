@@ -28,7 +28,13 @@ void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
   const auto messages = [staged](const std::string& text) {
     return staged ? format(" %12s", text.c_str()) : std::string();
   };
-  std::printf("\nMemory of a rank%s\n", staged ? ", the one of the pipeline that needs most" : "");
+  const char* which = "";
+  if (staged) {
+    which = ", the one of the pipeline that needs most";
+  } else if (q.model != "gpt" && q.parallel.tp > 1) {
+    which = ", the one of those that share the model that needs most";
+  }
+  std::printf("\nMemory of a rank%s\n", which);
   std::printf("%-7s %12s %12s %12s %12s %12s %12s%s %12s %9s %8s\n", "zero", "parameters",
               "gradients", "optimizer", "gathered", "activations", "workspace",
               messages("messages").c_str(), "total", "B/param", "saving");
@@ -46,10 +52,14 @@ void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
     std::printf(
         "activations are not included; they need --layers, --width, --heads and --sequence\n");
   }
+  if (q.model != "gpt") {
+    std::printf("as gradwire train holds %s of these sizes, whose activations are in fp32\n",
+                q.model.c_str());
+  }
 }
 
 void print_ranks(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
-  if (rows.empty()) return;
+  if (q.parallel.pp == 1) return;
   std::printf("\nMemory of the ranks of a pipeline, %s with %lld micro-batches, zero %lld\n",
               to_string(q.parallel.order).c_str(), static_cast<long long>(q.accumulate),
               static_cast<long long>(q.zero));
@@ -74,6 +84,7 @@ void print_ranks(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
 }
 
 std::string rank_lines(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
+  if (q.parallel.pp == 1) return {};
   std::string text;
   for (const PlanRank& row : rows) {
     nlohmann::ordered_json json;

@@ -35,7 +35,7 @@ Result<RunMemoryQuestion> plan_run(const PlanQuestion& q, int stage) {
   run.ranks = static_cast<int>(q.data_ranks);
   run.main_gradients = !q.no_main_grads;
   run.whole_gradients = asked.whole_gradients;
-  run.labels = q.transformer.sequence;
+  run.labels = q.model == "gpt" ? q.transformer.sequence : 1;
   return run;
 }
 

@@ -9,7 +9,7 @@
 namespace gradwire {
 
 // --model; a gpt has the transformer's shape and tied ends, as transformer_params() counts. `share`
-// is the part of every tensor that a rank has, of a gpt or an mlp. Errors as make_model().
+// is the part of it that a rank has. Errors as make_model().
 Result<Model<float>> plan_model(const PlanQuestion& question, const TensorShare& share = {});
 
 // What is asked of a run of it on one rank, at one stage of ZeRO.

@@ -81,7 +81,8 @@ void add_mesh_flags(Flags& flags, PlanQuestion& q) {
         return Status();
       },
       "division of the ranks, as gradwire train has it: dp=N and zero=N in place of --data and "
-      "--zero; pp=N/SCHEDULE, with --accumulate micro-batches; tp=N, ranks that share tensors");
+      "--zero; pp=N/SCHEDULE, with --accumulate micro-batches; tp=N/LAYOUT, ranks that share "
+      "tensors");
   flags.integer("pipeline", q.pipeline_stages, {1, 4096}, "number of stages: --parallel pp=N");
   flags.bytes("device-mem", q.device_mem, {0}, "memory of a rank, in bytes; 0: no limit");
 }
@@ -124,10 +125,6 @@ Status settle_plan_parallel(const Flags& flags, PlanQuestion& q) {
   const auto refuse = [&q](const std::string& why) {
     return Status(Code::kInvalidArgument, "plan: --parallel " + to_string(q.parallel) + ": " + why);
   };
-  // What no run can do is not planned either: it would be read as a promise.
-  if (const Status served = q.parallel.check_served(); !served.ok()) {
-    return refuse(std::string(served.message()));
-  }
   const auto take = [&](const char* item, int value, const char* flag, std::int64_t& place) {
     if (value == ParallelSpec::kUnsaid) return Status();
     if (flags.given(flag)) {
@@ -153,9 +150,21 @@ Status check_image_model(const Flags& flags, const PlanQuestion& q) {
   }
   if (q.model != "mlp" && flags.given("hidden")) return refuse("--hidden is of an mlp");
   if (q.parallel.pp > 1) return refuse("pp= (expected 1, or a gpt)");
-  // Their own layouts are refused before this, by settle_plan_parallel().
-  if (q.model != "mlp" && q.parallel.tp > 1) return refuse("tp= (expected 1, a gpt, or an mlp)");
   return {};
+}
+
+// What no run can do is not planned either: it would be read as a promise.
+Status check_parts(const PlanQuestion& q) {
+  if (q.parallel.tp == 1) return {};
+  const std::string what = "plan: --parallel " + to_string(q.parallel);
+  if (q.model == "gpt") {
+    if (!q.parallel.divides_images()) return {};
+    return {Code::kInvalidArgument,
+            what + format(": divides images (got --model gpt, expected tp=%d/megatron, or a model "
+                          "for images with --image)",
+                          q.parallel.tp)};
+  }
+  return plan_model(q, q.parallel.share(0)).error().with_context(what);
 }
 
 Status check_shape(const Flags& flags, const PlanQuestion& q) {
@@ -190,13 +199,17 @@ Status check(const Flags& flags, const PlanQuestion& q) {
             "plan: --no-main-grads and --accumulate-policy reduce-each exclude each other (got "
             "both)"};
   }
-  if (q.model != "gpt") return check_image_model(flags, q);
+  if (q.model != "gpt") {
+    GW_TRY(check_image_model(flags, q));
+    return check_parts(q);
+  }
   for (const char* other : {"image", "classes", "hidden"}) {
     if (!flags.given(other)) continue;
     return {Code::kInvalidArgument, std::string("plan: --") + other +
                                         " is of another model than gpt (expected --model NAME)"};
   }
   GW_TRY(check_shape(flags, q));
+  GW_TRY(check_parts(q));
   if (!q.explain || transformer_given(q.transformer)) return {};
   return {Code::kInvalidArgument,
           "plan: --explain needs a model's layers (got --params alone, expected --layers, --width, "

@@ -104,7 +104,7 @@ Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question, const 
 
 Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q, const PlanRanks& ranks) {
   double params = q.params / static_cast<double>(q.parallel.tp);
-  if (q.parallel.pp > 1) {  // the stages' replicas exchange beside one another
+  if (!ranks.front().empty()) {  // the parts' replicas exchange beside one another
     params = 0;
     for (const PlanRank& rank : ranks.front()) params = std::max(params, rank.params);
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <set>
 
 #include "apps/plan/plan_model.h"
 #include "apps/sim/pipeline_choice.h"
@@ -58,10 +59,45 @@ Status add_even_ranks(const PlanQuestion& q, const PipelineSchedule& schedule, P
   return {};
 }
 
+// Ranks of tp among which is one that holds most: the last one has the longest part of each tensor
+// (even_part()), of tiles at the edges of a grid and inside of it there is one each.
+std::vector<int> largest_ranks(const ParallelSpec& spec) {
+  if (spec.layout.kind != TensorLayout::Kind::kSpatial) return {spec.tp - 1};
+  const auto places = [](int size) { return std::set<int>{0, std::min(1, size - 1), size - 1}; };
+  std::vector<int> ranks;
+  for (const int row : places(spec.layout.rows)) {
+    for (const int column : places(spec.layout.columns)) {
+      ranks.push_back(row * spec.layout.columns + column);
+    }
+  }
+  return ranks;
+}
+
+// A model of --image: one row, of the rank that holds most.
+Status add_image_rank(const PlanQuestion& q, PlanRanks& ranks) {
+  for (const int place : largest_ranks(q.parallel)) {
+    GW_ASSIGN(const Model<float> part, plan_model(q, q.parallel.share(place)));
+    for (int stage = 0; stage < kZeroStages; ++stage) {
+      GW_ASSIGN(const RunMemoryQuestion asked, plan_run(q, stage));
+      GW_ASSIGN(const RunMemory memory, run_memory(part, asked));
+      PlanRank rank;
+      rank.params = static_cast<double>(parameter_elems(part.parameters()));
+      rank.bytes = row_of(memory);
+      std::vector<PlanRank>& most = ranks[static_cast<std::size_t>(stage)];
+      if (most.empty() || rank.bytes.total() > most.front().bytes.total()) most.assign(1, rank);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
   PlanRanks ranks;
+  if (q.model != "gpt") {
+    GW_TRY(add_image_rank(q, ranks).with_context("plan: --parallel " + to_string(q.parallel)));
+    return ranks;
+  }
   if (q.parallel.pp == 1) return ranks;
   GW_ASSIGN(
       const PipelineSchedule schedule,

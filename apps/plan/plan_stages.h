@@ -1,4 +1,5 @@
-// What each rank of a pipeline holds of a planned model.
+// What each rank of a pipeline holds of a planned model, and of a model for images the rank that
+// holds most.
 #pragma once
 
 #include <array>
@@ -19,7 +20,9 @@ struct PlanRank {
 };
 
 // By ZeRO stage, for each rank of --parallel pp=N/SCHEDULE, with --accumulate micro-batches; empty
-// without a pipeline. Errors as choose_pipeline(), plan_stages() and run_memory().
+// without a pipeline. Of a model of --image, which has none, one: the rank of tp that holds most,
+// as gradwire train holds it, to the byte. Errors as choose_pipeline(), plan_stages(), plan_model()
+// and run_memory().
 using PlanRanks = std::array<std::vector<PlanRank>, kZeroStages>;
 Result<PlanRanks> plan_ranks(const PlanQuestion& question);
 

@@ -119,13 +119,14 @@ TEST(ParallelSpec, WrongTextsAreAnsweredByItem) {
   for (const auto& [text, wanted] : all) EXPECT_EQ(mistake(text), wanted) << text;
 }
 
-TEST(ParallelSpec, WhatNoRunDoesYetIsRefused) {
-  EXPECT_TRUE(parsed("dp=4,tp=1,pp=1/gpipe,zero=3").check_served().ok());
-  EXPECT_TRUE(parsed("dp=2,tp=2,pp=3").check_served().ok());
-  EXPECT_TRUE(parsed("tp=2/megatron[sequence=off]").check_served().ok());
-  EXPECT_TRUE(parsed("tp=2/megatron[sequence=on]").check_served().ok());
-  EXPECT_EQ(parsed("tp=2/hybrid").check_served().message(),
-            "not supported yet (got tp=2/hybrid, expected tp=2/megatron)");
+TEST(ParallelSpec, HybridAndSpatialDivideImages) {
+  for (const char* text :
+       {"dp=4", "tp=2", "tp=2/megatron[sequence=on]", "tp=1/hybrid", "tp=1/spatial[1x1]"}) {
+    EXPECT_FALSE(parsed(text).divides_images()) << text;
+  }
+  for (const char* text : {"tp=2/hybrid", "dp=2,tp=4/spatial[2x2]"}) {
+    EXPECT_TRUE(parsed(text).divides_images()) << text;
+  }
 }
 
 MeshSizes mesh_for(const std::string& text, int ranks) {

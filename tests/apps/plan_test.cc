@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "adapters/trainer/mesh/parallel_spec.h"
 #include "tests/apps/plan/captured_plan.h"
 #include "tests/support/fails.h"
 #include "trainer/accounts/run_memory.h"
@@ -193,8 +195,62 @@ TEST(Plan, WholeGradientsOfALossScaleCount) {
 }
 
 TEST(Plan, WhatNoRunCanDoIsRefused) {
-  EXPECT_THAT(plan({"--params", "1e6", "--parallel", "tp=2/hybrid,dp=4"}).error,
-              fails(kInvalid, "--parallel dp=4,tp=2/hybrid", "not supported yet", "tp=2/megatron"));
+  for (const char* layout : {"tp=2/hybrid", "tp=2/spatial[1x2]"}) {
+    EXPECT_THAT(plan({"--params", "1e6", "--parallel", std::string(layout) + ",dp=4"}).error,
+                fails(kInvalid, std::string("--parallel dp=4,") + layout, "--model gpt",
+                      "tp=2/megatron", "--image"));
+  }
+  const auto of_images = [](const char* model, const char* image, const char* parallel) {
+    return plan({"--model", model, "--image", image, "--micro-batch", "3", "--parallel", parallel})
+        .error;
+  };
+  constexpr Code kUnsupported = Code::kUnsupported;
+  EXPECT_THAT(of_images("cnn", "3x32x32", "tp=2"),
+              fails(kUnsupported, "plan: --parallel tp=2", "model cnn", "mlp or gpt", "tp/hybrid"));
+  EXPECT_THAT(of_images("mlp", "3x32x32", "tp=2/hybrid"),
+              fails(kUnsupported, "plan: --parallel tp=2/hybrid", "model mlp", "cnn"));
+  EXPECT_THAT(of_images("cnn", "3x7x32", "tp=2/spatial[2x1]"),
+              fails(kInvalid, "plan: --parallel tp=2/spatial[2x1]", "model cnn", "images of 7x32"));
+  EXPECT_THAT(of_images("cnn", "3x32x32", "tp=2/hybrid"),
+              fails(kInvalid, "plan: --parallel tp=2/hybrid", "3 samples", "2 ranks"));
+}
+
+// Convolutions are whole on every rank, of linear layers a rank has its part, and of activations
+// its samples or tile: the account of a run, of the rank with most.
+TEST(Plan, ModelsForImagesAreTheAccountsOfTheRankWithMost) {
+  for (const char* parallel : {"dp=2", "dp=2,tp=4/hybrid", "dp=2,tp=4/spatial[2x2]",
+                               "dp=2,tp=6/spatial[6x1]", "dp=2,tp=12/spatial[4x3]"}) {
+    SCOPED_TRACE(parallel);
+    const Outcome found = plan({"--model", "cnn", "--image", "3x48x48", "--micro-batch", "8",
+                                "--precision", "fp32", "--parallel", parallel});
+    ASSERT_TRUE(found.error.ok()) << found.error.message();
+    const ParallelSpec spec = ParallelSpec::parse(parallel).value();
+    for (int stage = 0; stage < 4; ++stage) {
+      const RunMemoryQuestion question{.micro_batch = 8, .stage = stage, .ranks = 2};
+      double most = 0;
+      std::int64_t params = 0;
+      for (int rank = 0; rank < spec.tp; ++rank) {
+        ModelOptions part{"cnn"};
+        part.share = spec.share(rank);
+        const auto model = make_model<float>(part, {3, 48, 48}, 10);
+        ASSERT_TRUE(model.has_value()) << model.error().message();
+        params = std::max(params, parameter_elems(model.value().parameters()));
+        const auto run = run_memory(model.value(), question);
+        ASSERT_TRUE(run.has_value()) << run.error().message();
+        double sum = 0;
+        for (const std::int64_t bytes : run.value().device) sum += static_cast<double>(bytes);
+        most = std::max(most, sum);
+      }
+      const auto& row = found.rows[static_cast<std::size_t>(stage)];
+      EXPECT_EQ(row["total_bytes"].get<double>(), most) << stage;
+      if (stage == 0) {
+        EXPECT_EQ(row["params_bytes"].get<double>(), 4.0 * static_cast<double>(params));
+        // Half of it twice, between two replicas, where halves differ by an element.
+        EXPECT_NEAR(found.rows[4]["wire_bytes"].get<double>(), 4.0 * static_cast<double>(params),
+                    8);
+      }
+    }
+  }
 }
 
 std::vector<nlohmann::json> rank_rows(std::vector<std::string> words, const char* parallel,

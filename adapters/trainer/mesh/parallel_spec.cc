@@ -229,12 +229,6 @@ Result<ParallelSpec> ParallelSpec::parse(std::string_view text) {
   return spec;
 }
 
-Status ParallelSpec::check_served() const {
-  if (tp == 1 || layout.kind == TensorLayout::Kind::kMegatron) return {};
-  return {Code::kInvalidArgument, format("not supported yet (got tp=%d%s, expected tp=%d/megatron)",
-                                         tp, layout_text(layout).c_str(), tp)};
-}
-
 TensorShare ParallelSpec::share(int rank) const {
   TensorShare share{.ranks = tp, .rank = rank, .sequence = layout.sequence};
   if (layout.kind == LayoutKind::kHybrid) share.layout = TensorShare::Layout::kSamples;

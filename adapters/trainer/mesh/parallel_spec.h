@@ -68,9 +68,8 @@ struct ParallelSpec {
   // kInvalidArgument shows the item, what was got and what was expected.
   static Result<ParallelSpec> parse(std::string_view text);
 
-  // kInvalidArgument for a layout of several ranks of tp other than megatron, which transformers do
-  // not have.
-  Status check_served() const;
+  // Whether several ranks of tp divide images, or their samples: hybrid, spatial.
+  bool divides_images() const { return tp > 1 && layout.kind != TensorLayout::Kind::kMegatron; }
   // Of coordinate `rank` of tp.
   TensorShare share(int rank) const;
 

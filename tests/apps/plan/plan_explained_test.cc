@@ -198,7 +198,7 @@ TEST(PlanExplained, BadQuestionsAreNamed) {
   EXPECT_THAT(error({"--model", "cnn", "--image", "1x8x8", "--parallel", "pp=2"}),
               fails(kInvalid, "cnn", "pp"));
   EXPECT_THAT(error({"--model", "cnn", "--image", "1x8x8", "--parallel", "tp=2"}),
-              fails(kInvalid, "cnn", "tp", "an mlp"));
+              fails(Code::kUnsupported, "cnn", "--parallel tp=2", "mlp or gpt", "tp/hybrid"));
   EXPECT_THAT(error({"--params", "1e6", "--classes", "3"}),
               fails(kInvalid, "--classes", "--model"));
 }

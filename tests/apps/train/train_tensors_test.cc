@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/plan/plan.h"
 #include "tests/apps/train/train_runs.h"
 #include "tests/support/temporary_folder.h"
 
@@ -122,6 +123,49 @@ TEST_F(TrainTensors, MeasureTheErrorsOfTheWholeModel) {
       const double residual = whole.at("residual_norm");
       EXPECT_NEAR(parts.at("residual_norm").get<double>(), residual, 0.3 * residual) << parallel;
     }
+  }
+}
+
+// Of the rank that holds most, to the byte; all ranks are on one line of the metrics, or one is
+// where none divides the model.
+TEST_F(TrainTensors, ThePlanOfAModelForImagesIsWhatRanksHold) {
+  struct Planned {
+    const char* model;
+    const char* parallel;
+    const char* zero;
+    const char* micro_batch;
+  };
+  for (const Planned& one :
+       {Planned{"cnn", "dp=2", "2", "8"}, Planned{"mlp", "dp=1,tp=2", "0", "16"},
+        Planned{"cnn", "dp=1,tp=2/hybrid", "0", "16"},
+        Planned{"resnet8", "dp=2,tp=2/hybrid", "1", "8"},
+        Planned{"resnet8", "dp=1,tp=4/spatial[2x2]", "0", "16"},
+        Planned{"cnn", "dp=2,tp=2/spatial[1x2]", "3", "8"}}) {
+    SCOPED_TRACE(std::string(one.model) + " " + one.parallel);
+    ASSERT_EQ(train({"--model", one.model, "--parallel", one.parallel, "--zero", one.zero,
+                     "--batch", "32", "--accumulate", "2", "--steps", "2", "--optimizer", "adamw",
+                     "--memory", "--metrics", file("m.jsonl")}),
+              "ok");
+    const nlohmann::json totals = json_lines(file("m.jsonl")).back();
+    nlohmann::json ranks = nlohmann::json::array({totals["memory_bytes"]});
+    if (totals.contains("memory_bytes_by_stage")) ranks = totals["memory_bytes_by_stage"];
+    double most = 0;
+    for (const auto& rank : ranks) {
+      double held = 0;
+      for (const auto& [name, bytes] : rank["device"].items()) {
+        if (name != "communication") held += bytes["held"].get<double>();
+      }
+      most = std::max(most, held);
+    }
+    ::testing::internal::CaptureStdout();
+    const auto planned =
+        plan_command({"--model", one.model, "--image", "1x8x8", "--parallel", one.parallel,
+                      "--zero", one.zero, "--micro-batch", one.micro_batch, "--accumulate", "2",
+                      "--precision", "fp32", "--memory", "--json", file("plan.jsonl")});
+    ::testing::internal::GetCapturedStdout();
+    ASSERT_TRUE(planned.has_value()) << planned.error().message();
+    const nlohmann::json row = json_lines(file("plan.jsonl")).at(one.zero[0] - '0');
+    EXPECT_EQ(row["total_bytes"].get<double>(), most);
   }
 }
 
