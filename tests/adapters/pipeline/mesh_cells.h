@@ -107,11 +107,13 @@ class MeshReferences {
   void expect_as_replicas(const MeshCell& cell, const MeshEnded& ended) {
     expect_equal(ended, of({.dp = cell.dp, .precision = cell.precision}), cell.name());
   }
-  // The mean of the last losses is where those of other seeds are, and as far again.
+  // The mean of the last losses is where those of other seeds are, and as far again. A divided
+  // tensor has a scale, a choice or factors for each of its parts, so its payloads are others. Five
+  // seeds: three lie close together by chance too often to tell how far seeds lie apart.
   void expect_in_spread(const MeshCell& cell, const MeshEnded& ended) {
     double low = 1e300;
     double high = -1e300;
-    for (const std::uint64_t seed : {3, 4, 5}) {
+    for (const std::uint64_t seed : {3, 4, 5, 6, 7}) {
       const double loss =
           last_losses(of({.dp = cell.dp, .compressor = cell.compressor, .seed = seed}));
       low = std::min(low, loss);
