@@ -1,6 +1,7 @@
 #include "trainer/pipeline/check.h"
 
 #include <algorithm>
+#include <map>
 #include <unordered_set>
 
 #include "base/text.h"
@@ -22,8 +23,10 @@ class ScheduleChecker {
     if (shape() && enough_operations()) {
       table_ = PipelineOpTable(schedule_.stages(), schedule_.micro_batches);
       pipe_of_.assign(static_cast<std::size_t>(schedule_.micro_batches), -1);
-      if (operations() && complete() && orders() && weights() && transfers() && progress()) {
+      if (operations() && complete() && orders() && weights() && meetings() && transfers() &&
+          progress()) {
         contexts();
+        versions();
       }
     }
     return std::move(result_);
@@ -240,7 +243,7 @@ class ScheduleChecker {
     std::vector<std::size_t> last(all.size(), PipelineFault::kNowhere);  // gradient
     const auto number = [&](const PipelineOp& op) { return op.pipe * stages + op.stage; };
     for (const auto& ops : schedule_.ranks) {
-      for (const PipelineOp& op : ops) all[number(op)].expect(op.kind);
+      for (const PipelineOp& op : ops) all[number(op)].expect(op.kind, schedule_.pipes());
     }
     for (int rank = 0; rank < schedule_.size(); ++rank) {
       const auto& ops = schedule_.ranks[static_cast<std::size_t>(rank)];
@@ -256,6 +259,27 @@ class ScheduleChecker {
         auto outcome = all[number(ops[i])].end();
         if (!outcome.message.empty()) {
           return fail(outcome.kind, rank, i, ops[i], std::move(outcome.message));
+        }
+      }
+    }
+    return true;
+  }
+
+  // Gradients are added over all pipes of a stage, or over none.
+  bool meetings() {
+    const auto stages = static_cast<std::size_t>(schedule_.stages());
+    std::vector<int> sums(static_cast<std::size_t>(schedule_.pipes()) * stages);  // RR
+    const auto count = [&](const PipelineOp& op) -> int& {
+      return sums[op.pipe * stages + op.stage];
+    };
+    for (const auto& ops : schedule_.ranks) {
+      for (const PipelineOp& op : ops) count(op) += op.kind == Kind::kReduceReplicas ? 1 : 0;
+    }
+    for (const auto& ops : schedule_.ranks) {
+      for (const PipelineOp& op : ops) {
+        if (op.kind != Kind::kReduceReplicas) continue;
+        for (const PipelineOp& other : met_ops(schedule_, op)) {
+          if (count(other) == 0) return fail_missing(other);
         }
       }
     }
@@ -324,6 +348,22 @@ class ScheduleChecker {
       result_.contexts.push_back(most);
     }
     return true;
+  }
+
+  void versions() {
+    const auto stages = static_cast<std::size_t>(schedule_.stages());
+    for (const auto& ops : schedule_.ranks) {
+      std::map<std::size_t, int> now;  // kept beside the newest, by pipe and stage
+      int most = 0;
+      for (const PipelineOp& op : ops) {
+        int& kept = now[op.pipe * stages + op.stage];
+        // A copy of the newest is one more when OPT has made another.
+        if (op.kind == Kind::kStashWeights) ++kept;
+        if (op.kind == Kind::kDropWeights) --kept;
+        most = std::max(most, kept);
+      }
+      result_.versions.push_back(most + 1);
+    }
   }
 
   const PipelineSchedule& schedule_;

@@ -54,6 +54,9 @@ struct PipelineRules {
 struct PipelineCheck {
   std::optional<PipelineFault> fault = {};  // the first one found; none: the schedule is valid
   std::vector<int> contexts = {};           // by rank: the most open at a time, where valid
+  // Likewise: the most versions of the weights at a time, the newest among them, of its stage that
+  // has most.
+  std::vector<int> versions = {};
 
   bool ok() const { return !fault.has_value(); }
   // The fault's, or success.
@@ -66,7 +69,8 @@ struct PipelineCheck {
 // is split. Weights have version 0 first; OPT#v makes v + 1 of v, the newest; operations may read
 // the newest and those that STASH keeps until DROP, and a micro-batch's backward reads the version
 // of its forward. Where a stage has an OPT, all its gradients must be followed by one; likewise RG.
-// RT and RR come before RG. Where a stage has UNSHARD, what reads its weights is between that and
+// RT and RR come before RG. Where there are several pipes RR comes before OPT, and a stage has RR
+// on all of them or on none. Where a stage has UNSHARD, what reads its weights is between that and
 // RESHARD.
 PipelineCheck check_pipeline(const PipelineSchedule& schedule, const PipelineRules& rules = {});
 

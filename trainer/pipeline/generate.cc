@@ -13,7 +13,8 @@ Status unknown_schedule(std::string_view text, std::string_view what) {
   return {
       Code::kInvalidArgument,
       format("pipeline schedule '%.*s'%.*s (expected gpipe, 1f1b, interleaved[chunks=V], zb-h1, "
-             "breadth-first[chunks=V] or file[PATH], 1 <= V <= %d)",
+             "zb-v, zb-v-half, zb-v-min, breadth-first[chunks=V], chimera[doubling=on|off], "
+             "pipedream[vertical_sync=on|off], 2bw or file[PATH], 1 <= V <= %d)",
              static_cast<int>(text.size()), text.data(), static_cast<int>(what.size()), what.data(),
              kMostChunks)};
 }
@@ -24,6 +25,50 @@ std::optional<PipelineKind> kind_named(std::string_view name) {
   }
   if (name == to_string(PipelineKind::kFile)) return PipelineKind::kFile;
   return std::nullopt;
+}
+
+bool has_keys(PipelineKind kind) {
+  return has_chunks(kind) || kind == PipelineKind::kChimera || kind == PipelineKind::kPipeDream;
+}
+
+// What stands in brackets; false: it is not the kind's.
+bool read_key(std::string_view inside, PipelineSpec& spec) {
+  if (spec.kind == PipelineKind::kChimera) {
+    spec.doubling = inside == "doubling=on";
+    return spec.doubling || inside == "doubling=off";
+  }
+  if (spec.kind == PipelineKind::kPipeDream) {
+    spec.vertical_sync = inside == "vertical_sync=on";
+    return spec.vertical_sync || inside == "vertical_sync=off";
+  }
+  constexpr std::string_view kKey = "chunks=";
+  if (!inside.starts_with(kKey)) return false;
+  const auto chunks = to_int(inside.substr(kKey.size()));
+  if (!chunks || *chunks < 1 || *chunks > kMostChunks) return false;
+  spec.chunks = static_cast<int>(*chunks);
+  return true;
+}
+
+Result<PipelineSchedule> make_chimera(const PipelineSpec& spec, int ranks, int micro_batches) {
+  const auto wrong = [&spec](const char* what, int value, const std::string& expected) {
+    return Status(Code::kInvalidArgument,
+                  format("pipeline schedule %s of %d %s (expected %s)", spec.text().c_str(), value,
+                         what, expected.c_str()));
+  };
+  if (ranks % 2 != 0) return wrong("ranks", ranks, "an even number");
+  if (micro_batches % 2 != 0) return wrong("micro-batches", micro_batches, "an even number");
+  if (!spec.doubling) return chimera_schedule(ranks, micro_batches);
+  if (micro_batches == 2 * ranks) return doubled_chimera_schedule(ranks);
+  return wrong("micro-batches", micro_batches, format("%d, twice the ranks", 2 * ranks));
+}
+
+Result<PipelineSchedule> make_double_buffered(int ranks, int micro_batches, int steps) {
+  if (micro_batches >= ranks) return double_buffered_schedule(ranks, micro_batches, steps);
+  return Status(
+      Code::kInvalidArgument,
+      format("pipeline schedule 2bw of %d micro-batches a step (expected at least %d, one "
+             "for each rank)",
+             micro_batches, ranks));
 }
 
 Status check_count(const char* what, int value, int most) {
@@ -40,7 +85,13 @@ std::string_view to_string(PipelineKind kind) {
     case PipelineKind::kOneFOneB: return "1f1b";
     case PipelineKind::kInterleaved: return "interleaved";
     case PipelineKind::kZeroBubbleH1: return "zb-h1";
+    case PipelineKind::kZeroBubbleV: return "zb-v";
+    case PipelineKind::kZeroBubbleVHalf: return "zb-v-half";
+    case PipelineKind::kZeroBubbleVMin: return "zb-v-min";
     case PipelineKind::kBreadthFirst: return "breadth-first";
+    case PipelineKind::kChimera: return "chimera";
+    case PipelineKind::kPipeDream: return "pipedream";
+    case PipelineKind::kPipeDream2BW: return "2bw";
     case PipelineKind::kFile: return "file";
   }
   return "?";
@@ -62,29 +113,41 @@ Result<PipelineSpec> PipelineSpec::parse(std::string_view text) {
     if (inside.empty()) return unknown_schedule(text, ": no path");
     return spec;
   }
-  if (!has_chunks(spec.kind)) return unknown_schedule(text, ": it has no keys");
-  constexpr std::string_view kKey = "chunks=";
-  if (!inside.starts_with(kKey)) return unknown_schedule(text, "");
-  const auto chunks = to_int(inside.substr(kKey.size()));
-  if (!chunks || *chunks < 1 || *chunks > kMostChunks) return unknown_schedule(text, "");
-  spec.chunks = static_cast<int>(*chunks);
+  if (!has_keys(spec.kind)) return unknown_schedule(text, ": it has no keys");
+  if (!read_key(inside, spec)) return unknown_schedule(text, "");
   return spec;
 }
 
 std::string PipelineSpec::text() const {
   std::string all(to_string(kind));
   if (has_chunks(kind)) all += format("[chunks=%d]", chunks);
+  if (kind == PipelineKind::kChimera && doubling) all += "[doubling=on]";
+  if (kind == PipelineKind::kPipeDream && vertical_sync) all += "[vertical_sync=on]";
   if (kind == PipelineKind::kFile) all += "[" + path + "]";
   return all;
 }
 
-Result<PipelineSchedule> generate_pipeline(const PipelineSpec& spec, int ranks, int micro_batches) {
+Result<PipelineSchedule> generate_pipeline(const PipelineSpec& spec, int ranks, int micro_batches,
+                                           int steps) {
   GW_TRY(check_count("ranks", ranks, kMostMicroBatches));
   GW_TRY(check_count("micro-batches", micro_batches, kMostMicroBatches));
-  const int chunks = has_chunks(spec.kind) ? spec.chunks : 1;
+  GW_TRY(check_count("steps", steps, kMostMicroBatches));
+  if (steps > 1 && !is_asynchronous(spec.kind)) {
+    return Status(Code::kInvalidArgument,
+                  format("pipeline schedule %s of %d steps (expected 1: it has a flush)",
+                         spec.text().c_str(), steps));
+  }
+  const int chunks = spec.stages_a_rank();
   GW_TRY(check_count("chunks", chunks, kMostChunks));
   GW_TRY(check_count("stages", ranks * chunks, kMostStages));
-  const std::int64_t operations = std::int64_t{3} * ranks * chunks * micro_batches;
+  const std::int64_t all_micros = std::int64_t{micro_batches} * steps;
+  if (all_micros > kMostMicroBatches) {
+    return Status(
+        Code::kInvalidArgument,
+        format("a pipeline of %d steps of %d micro-batches (expected at most %d of these)", steps,
+               micro_batches, kMostMicroBatches));
+  }
+  const std::int64_t operations = 3 * all_micros * ranks * chunks;
   if (operations > kMostGenerated) {
     return Status(Code::kInvalidArgument,
                   format("a pipeline of %d stages and %d micro-batches (expected at most %lld "
@@ -96,7 +159,14 @@ Result<PipelineSchedule> generate_pipeline(const PipelineSpec& spec, int ranks, 
     case PipelineKind::kOneFOneB: return one_f_one_b_schedule(ranks, micro_batches);
     case PipelineKind::kInterleaved: return interleaved_schedule(ranks, micro_batches, chunks);
     case PipelineKind::kZeroBubbleH1: return zero_bubble_h1_schedule(ranks, micro_batches);
+    case PipelineKind::kZeroBubbleV: return zero_bubble_v_schedule(ranks, micro_batches);
+    case PipelineKind::kZeroBubbleVHalf: return zero_bubble_v_half_schedule(ranks, micro_batches);
+    case PipelineKind::kZeroBubbleVMin: return zero_bubble_v_min_schedule(ranks, micro_batches);
     case PipelineKind::kBreadthFirst: return breadth_first_schedule(ranks, micro_batches, chunks);
+    case PipelineKind::kChimera: return make_chimera(spec, ranks, micro_batches);
+    case PipelineKind::kPipeDream:
+      return pipedream_schedule(ranks, static_cast<int>(all_micros), spec.vertical_sync);
+    case PipelineKind::kPipeDream2BW: return make_double_buffered(ranks, micro_batches, steps);
     case PipelineKind::kFile: break;
   }
   return Status(Code::kUnsupported, "pipeline schedule '" + spec.text() +

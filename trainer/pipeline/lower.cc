@@ -13,8 +13,10 @@ namespace {
 
 using Ops = std::vector<PipelineOp>;
 
-PipelineOp with_kind(PipelineOp op, PipelineOpKind kind) {
+// What is sent has been made of some version of the weights, and has none itself.
+PipelineOp transfer_of(PipelineOp op, PipelineOpKind kind) {
   op.kind = kind;
+  op.version = 0;
   return op;
 }
 
@@ -23,7 +25,7 @@ void add_send(const PipelineSchedule& schedule, const PipelineOp& op, Ops& ops) 
   const bool forward = op.kind == PipelineOpKind::kForward;
   if (!forward && !gives_input_gradient(op.kind)) return;
   const PipelineOp send =
-      with_kind(op, forward ? PipelineOpKind::kSendForward : PipelineOpKind::kSendBackward);
+      transfer_of(op, forward ? PipelineOpKind::kSendForward : PipelineOpKind::kSendBackward);
   if (!met_ops(schedule, send).empty()) ops.push_back(send);
 }
 
@@ -32,7 +34,7 @@ void add_receive(const PipelineSchedule& schedule, const PipelineOp& op, Ops& op
   const bool forward = op.kind == PipelineOpKind::kForward;
   if (!forward && !gives_input_gradient(op.kind)) return;
   const PipelineOp receive =
-      with_kind(op, forward ? PipelineOpKind::kReceiveForward : PipelineOpKind::kReceiveBackward);
+      transfer_of(op, forward ? PipelineOpKind::kReceiveForward : PipelineOpKind::kReceiveBackward);
   if (!met_ops(schedule, receive).empty()) ops.push_back(receive);
 }
 
@@ -118,6 +120,7 @@ class StepOps {
     Ops whole;
     Ops late;
     Ops steps;
+    const bool one_pipe = schedule_.pipes() == 1;
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const bool is_last = is_last_gradient(ops, i);
       if (wanted_.sharded && (i == 0 || !same_stage(ops[i - 1], ops[i]))) {
@@ -128,19 +131,33 @@ class StepOps {
         whole.push_back(of_stage(ops[i], PipelineOpKind::kReshard));
       }
       if (!is_last) continue;
-      const bool tied = is_tied(ops[i]);
-      if (tied) late.push_back(of_stage(ops[i], PipelineOpKind::kReduceTied));
-      if (wanted_.reduce) {
-        (tied ? late : whole).push_back(of_stage(ops[i], PipelineOpKind::kReduceGradients));
+      const bool at_once = one_pipe && !is_tied(ops[i]);
+      for (const PipelineOp& reduction : reductions_of(ops[i])) {
+        (at_once ? whole : late).push_back(reduction);
       }
       if (wanted_.step) steps.push_back(of_stage(ops[i], PipelineOpKind::kOptimizerStep));
     }
+    if (!one_pipe) std::ranges::stable_sort(late, {}, place_among_pipes);
     whole.insert(whole.end(), late.begin(), late.end());
     whole.insert(whole.end(), steps.begin(), steps.end());
     return whole;
   }
 
  private:
+  // In their order.
+  Ops reductions_of(const PipelineOp& op) const {
+    Ops all;
+    if (is_tied(op)) all.push_back(of_stage(op, PipelineOpKind::kReduceTied));
+    if (wanted_.replicas && schedule_.pipes() > 1) {
+      all.push_back(of_stage(op, PipelineOpKind::kReduceReplicas));
+    }
+    if (wanted_.reduce) all.push_back(of_stage(op, PipelineOpKind::kReduceGradients));
+    return all;
+  }
+  static std::tuple<bool, int> place_among_pipes(const PipelineOp& reduction) {
+    const bool tied = reduction.kind == PipelineOpKind::kReduceTied;
+    return {!tied, tied ? reduction.pipe : reduction.stage};
+  }
   static bool same_stage(const PipelineOp& a, const PipelineOp& b) {
     return a.stage == b.stage && a.pipe == b.pipe;
   }

@@ -10,13 +10,16 @@ namespace gradwire {
 struct PipelineStepOps {
   bool reduce = false;   // RG of every stage
   bool tied = false;     // RT of the first and the last stage, if there are two
+  bool replicas = true;  // RR of every stage, if there are several pipes
   bool sharded = false;  // UNSHARD and RESHARD around every run of one stage's operations
   bool step = true;      // OPT of every stage
 };
 
 // Adds what ends a step: reductions as soon as the stage's gradients are whole, behind the rank's
-// last computation those of tied parameters and what follows them; then OPT. Wants a
-// valid schedule (check.h) that has none of these. Weights have one version.
+// last computation those of tied parameters and what follows them; then OPT. Where there are
+// several pipes all reductions are behind the last computation: RT, by pipe, then RR and RG, by
+// stage, an order that ranks agree on. Wants a valid schedule (check.h) that has none of these.
+// Weights have one version.
 PipelineSchedule with_step_ops(const PipelineSchedule& schedule, const PipelineStepOps& ops);
 
 // Adds SF, RF, SB and RB between stages of different ranks; leaves the rest in its order.

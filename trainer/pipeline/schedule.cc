@@ -14,6 +14,19 @@ PipelineSchedule looped_placement(int ranks, int chunks, int micro_batches) {
   return schedule;
 }
 
+PipelineSchedule v_placement(int ranks, int micro_batches) {
+  PipelineSchedule schedule = looped_placement(ranks, 1, micro_batches);
+  for (int rank = ranks; rank-- > 0;) schedule.rank_of.front().push_back(rank);
+  return schedule;
+}
+
+PipelineSchedule both_ways_placement(int ranks, int micro_batches) {
+  PipelineSchedule schedule = looped_placement(ranks, 1, micro_batches);
+  const std::vector<int>& down = schedule.rank_of.front();
+  schedule.rank_of.push_back({down.rbegin(), down.rend()});
+  return schedule;
+}
+
 std::size_t count_ops(const PipelineSchedule& schedule) {
   std::size_t count = 0;
   for (const auto& ops : schedule.ranks) count += ops.size();

@@ -29,6 +29,15 @@ struct PipelineSchedule {
 // on rank s. Wants at least one of each.
 PipelineSchedule looped_placement(int ranks, int chunks, int micro_batches);
 
+// No operations yet; two stages a rank, in V: stages 0 to ranks - 1 on ranks 0 to ranks - 1, the
+// others on the way back, so that rank 0 has the first and the last one. Wants at least one of
+// each.
+PipelineSchedule v_placement(int ranks, int micro_batches);
+
+// No operations yet; two pipes that go opposite ways: rank r has stage r of pipe 0 and stage
+// ranks - 1 - r of pipe 1. Wants at least one of each.
+PipelineSchedule both_ways_placement(int ranks, int micro_batches);
+
 // How many operations all ranks have together.
 std::size_t count_ops(const PipelineSchedule& schedule);
 // Whether any operation is SF, RF, SB or RB: whether it has been lowered (lower.h).

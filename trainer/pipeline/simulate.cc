@@ -353,6 +353,7 @@ class VirtualRun {
   void send_directly(const PipelineOp& op, Kind kind) {
     PipelineOp send = op;
     send.kind = kind;
+    send.version = 0;
     if (met_ops(schedule_, send).empty()) return;
     const std::size_t number = message_of(send);
     Message& message = messages_[number];

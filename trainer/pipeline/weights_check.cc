@@ -64,6 +64,7 @@ StageWeightsCheck::Outcome StageWeightsCheck::reduce(const PipelineOp& op) {
   if (reduced_) return {Fault::kGradients, "follows RG (expected RT and RR first, and RG once)"};
   summed_ = true;
   reduced_ = op.kind == Kind::kReduceGradients;
+  replicas_ |= op.kind == Kind::kReduceReplicas;
   return {};
 }
 
@@ -79,8 +80,11 @@ StageWeightsCheck::Outcome StageWeightsCheck::step(const PipelineOp& op) {
   if (reduces_ && !reduced_) {
     return {Fault::kGradients, "applies gradients that are not reduced (expected RG before it)"};
   }
+  if (replicated_ && !replicas_) {
+    return {Fault::kGradients, "applies the gradients of one pipe alone (expected RR before it)"};
+  }
   ++newest_;
-  pending_ = summed_ = reduced_ = false;
+  pending_ = summed_ = reduced_ = replicas_ = false;
   return {};
 }
 

@@ -11,8 +11,10 @@ namespace gradwire {
 
 class StageWeightsCheck {
  public:
-  // Before the walk: which of these operations the stage has anywhere.
-  void expect(PipelineOpKind kind) {
+  // Before the walk: which of these operations the stage has anywhere, and how many pipes there
+  // are.
+  void expect(PipelineOpKind kind, int pipes) {
+    replicated_ = pipes > 1;
     steps_ |= kind == PipelineOpKind::kOptimizerStep;
     reduces_ |= kind == PipelineOpKind::kReduceGradients;
     shards_ |= kind == PipelineOpKind::kUnshard || kind == PipelineOpKind::kReshard;
@@ -43,6 +45,8 @@ class StageWeightsCheck {
   bool pending_ = false;  // gradients since the last OPT
   bool summed_ = false;   // RT, RR or RG of them
   bool reduced_ = false;  // RG of them
+  bool replicated_ = false;
+  bool replicas_ = false;  // RR of them
 };
 
 }  // namespace gradwire

@@ -285,6 +285,25 @@ TEST(PipelineCheck, TwoPipesMayShareRanks) {
   }
 }
 
+TEST(PipelineCheck, APipeThatIsLeftOutIsNamed) {
+  const auto verdict_of_both = [](const std::string& first, const std::string& second) {
+    return verdict(parse_pipeline("pipeline ranks=2 stages=2 micro-batches=2\nplace 0 1\nplace 1 "
+                                  "0\nrank 0: 0F0 1F1@1 1B1@1 0B0 " +
+                                  first + "\nrank 1: 0F1@1 1F0 1B0 0B1@1 " + second + "\n")
+                       .value());
+  };
+  EXPECT_EQ(verdict_of_both("0RR 1RR@1 0OPT 1OPT@1", "0RR@1 0OPT@1 1OPT"),
+            kSays +
+                "1OPT (rank 1, operation 6) applies the gradients of one pipe alone (expected RR "
+                "before it)");
+  EXPECT_EQ(verdict_of_both("0RR 1RR@1", "0RR@1"), kSays + "1RR is missing (expected on rank 1)");
+  EXPECT_EQ(verdict_of_both("0RR 1RR@1 0OPT 1OPT@1", "1RR 0RR@1 0OPT@1 1OPT"),
+            kSays +
+                "0RR (rank 0, operation 4) never starts, direct links: rank 0 waits at 0RR "
+                "(operation 4) for 0RR@1 of rank 1; rank 1 waits at 1RR (operation 4) for 1RR@1 of "
+                "rank 0");
+}
+
 // A change of a random kind somewhere in the schedule.
 void change(PipelineSchedule& schedule, std::mt19937& random) {
   auto& ops = schedule.ranks[random() % schedule.ranks.size()];

@@ -112,6 +112,7 @@ PipelineCosts random_costs(int stages, int ranks, std::mt19937& random) {
                             .backward_weight = draw(9),
                             .reduce_gradients = draw(20),
                             .reduce_tied = draw(5),
+                            .reduce_replicas = draw(5),
                             .unshard = draw(3),
                             .reshard = draw(1),
                             .optimizer_step = draw(6),
@@ -133,7 +134,12 @@ std::vector<PipelineSpec> every_spec() {
           {.kind = PipelineKind::kInterleaved, .chunks = 2},
           {.kind = PipelineKind::kInterleaved, .chunks = 3},
           {.kind = PipelineKind::kZeroBubbleH1},
-          {.kind = PipelineKind::kBreadthFirst, .chunks = 2}};
+          {.kind = PipelineKind::kZeroBubbleV},
+          {.kind = PipelineKind::kZeroBubbleVHalf},
+          {.kind = PipelineKind::kZeroBubbleVMin},
+          {.kind = PipelineKind::kBreadthFirst, .chunks = 2},
+          {.kind = PipelineKind::kChimera},
+          {.kind = PipelineKind::kChimera, .doubling = true}};
 }
 
 PipelineSchedule lowered(const PipelineSpec& spec, int ranks, int micro_batches,
@@ -149,8 +155,12 @@ class ExecutorOf : public ::testing::TestWithParam<PipelineSpec> {};
 TEST_P(ExecutorOf, IsTheSimulatorToTheTick) {
   std::mt19937 random(7);
   for (int draw = 0; draw < 30; ++draw) {
-    const int ranks = 1 + draw % 4;
-    const int micro_batches = std::array{1, 2, 4, 6, 8, 13}[random() % 6];
+    const bool both_ways = GetParam().kind == PipelineKind::kChimera;
+    const int ranks = both_ways ? 2 + draw % 2 * 2 : 1 + draw % 4;
+    const int drawn = std::array{1, 2, 4, 6, 8, 13}[random() % 6];
+    const int micro_batches = GetParam().doubling ? 2 * ranks
+                              : both_ways         ? drawn / 2 * 2 + 2
+                                                  : drawn;
     const PipelineStepOps ops{
         .reduce = random() % 2 == 0, .tied = random() % 2 == 0, .sharded = random() % 4 == 0};
     for (const PipelineLinks links : kLowered) {

@@ -53,8 +53,7 @@ TEST(PipelineLowering, EveryBoundaryIsCrossedOnceEachWayAndComputationsStayInOrd
             lowered.ranks[rank], [](const PipelineOp& op) { return is_transfer(op.kind); });
       }
       // Two ends, two directions; one rank's stages need none.
-      const int boundaries = one.ranks == 1 ? 0 : schedule.stages() - 1;
-      EXPECT_EQ(transfers, 4 * boundaries * one.micro_batches) << one.text();
+      EXPECT_EQ(transfers, 4 * crossed_boundaries(schedule) * one.micro_batches) << one.text();
     }
   }
 }

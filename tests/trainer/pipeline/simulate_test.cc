@@ -12,6 +12,7 @@
 
 #include "tests/support/fails.h"
 #include "tests/trainer/pipeline/every_schedule.h"
+#include "trainer/pipeline/check.h"
 #include "trainer/pipeline/generators/generators.h"
 #include "trainer/pipeline/lower.h"
 #include "trainer/pipeline/text.h"
@@ -55,6 +56,8 @@ TEST(PipelineSimulation, BubbleOfGpipeAndOneFOneB) {
 
 TEST(PipelineSimulation, BubbleShrinksWithMoreMicroBatchesAndFewerRanks) {
   for (const PipelineKind kind : kGeneratedPipelines) {
+    // Of even numbers alone; without a flush.
+    if (kind == PipelineKind::kChimera || is_asynchronous(kind)) continue;
     for (int p = 2; p <= 6; ++p) {
       double before = 1e9;
       // Multiples of p: interleaved schedules claim no more.
@@ -147,6 +150,71 @@ TEST(PipelineSimulation, BubbleOfZeroBubbleH1) {
   }
 }
 
+// Of the rank that has most: ticks between its first and its last operation in which it has none.
+std::int64_t longest_wait(const PipelineSchedule& schedule, const Times& times) {
+  const PipelineSimulation result = run(schedule, times);
+  std::int64_t longest = 0;
+  for (std::size_t rank = 0; rank < result.spans.size(); ++rank) {
+    const std::int64_t all = result.spans[rank].back().end - result.spans[rank].front().begin;
+    longest = std::max(longest, all - result.busy[rank]);
+  }
+  return longest;
+}
+
+int most_contexts(const PipelineSchedule& schedule) {
+  const std::vector<int> contexts = check_pipeline(schedule).contexts;
+  return *std::ranges::max_element(contexts);
+}
+
+// A stage of two has half of a rank's layers: 1 tick for each operation, and 1F1B's take 2.
+TEST(PipelineSimulation, PP14_WaitsAndContextsInV) {
+  for (int p = 1; p <= 9; ++p) {
+    for (int m = 2 * p; m <= 4 * p + 1; ++m) {
+      const std::int64_t waits = longest_wait(one_f_one_b_schedule(p, m), {2, 2, 2});
+      ASSERT_EQ(waits, 6 * (p - 1));
+      const std::string where = "p=" + std::to_string(p) + " m=" + std::to_string(m);
+      const PipelineSchedule whole = zero_bubble_v_schedule(p, m);
+      const PipelineSchedule half = zero_bubble_v_half_schedule(p, m);
+      const PipelineSchedule least = zero_bubble_v_min_schedule(p, m);
+      EXPECT_EQ(longest_wait(whole, {1, 1, 1}), 0) << where;
+      EXPECT_LE(2 * longest_wait(half, {1, 1, 1}), waits) << where;
+      EXPECT_LE(3 * longest_wait(least, {1, 1, 1}), 2 * waits) << where;
+      EXPECT_EQ(most_contexts(whole), 2 * p) << where;
+      EXPECT_EQ(most_contexts(half), 2 * ((p + 2) / 2)) << where;
+      EXPECT_EQ(most_contexts(least), 2 * ((p + 4) / 3)) << where;
+      EXPECT_EQ(run(whole, {1, 1, 1}).makespan, 6 * m + p - 1) << where;
+    }
+  }
+}
+
+// As a run holds them, each stage by itself, they are at most one more.
+TEST(PipelineSimulation, MemoryInVIsThatOfItsContexts) {
+  for (const int p : {2, 4, 8}) {
+    for (const PipelineKind kind : {PipelineKind::kZeroBubbleV, PipelineKind::kZeroBubbleVHalf,
+                                    PipelineKind::kZeroBubbleVMin}) {
+      const PipelineSchedule schedule = generate_pipeline({.kind = kind}, p, 3 * p).value();
+      PipelineCosts costs = even_costs(2 * p, 1, 1, 1);
+      for (PipelineStageCost& stage : costs.stages) stage.context_bytes = stage.weight_bytes = 10;
+      for (const PipelineMemory& memory : run(schedule, costs).memory) {
+        EXPECT_LE(memory.contexts, 10 * (most_contexts(schedule) + 1)) << to_string(kind) << p;
+      }
+    }
+  }
+}
+
+TEST(PipelineSimulation, PP11_SpansOfPipesInBothDirections) {
+  for (const int p : {2, 4, 6, 8}) {
+    EXPECT_EQ(run(chimera_schedule(p, p), Times{1, 1, 0}).makespan, 2 * p + p - 2) << p;
+    EXPECT_EQ(run(chimera_schedule(p, p), Times{1, 1, 1}).makespan, 3 * p + 2 * (p - 2)) << p;
+  }
+  for (const auto& [p, most] : {std::pair(4, 28), std::pair(6, 44), std::pair(8, 60)}) {
+    const PipelineSchedule doubled = doubled_chimera_schedule(p);
+    EXPECT_LE(run(doubled, Times{1, 1, 1}).makespan, most) << p;
+    EXPECT_EQ(most_contexts(doubled), 2 * p);
+    EXPECT_EQ(most_contexts(chimera_schedule(p, p)), p);
+  }
+}
+
 // Costs that differ from stage to stage.
 PipelineCosts random_costs(int stages, std::mt19937& random) {
   PipelineCosts costs = even_costs(stages, 0, 0, 0);
@@ -157,6 +225,7 @@ PipelineCosts random_costs(int stages, std::mt19937& random) {
     stage.backward_weight = number(20);
     stage.reduce_gradients = number(30);
     stage.reduce_tied = number(10);
+    stage.reduce_replicas = number(10);
     stage.optimizer_step = number(10);
     stage.output_bytes = number(9);
     stage.input_bytes = number(9);
@@ -170,16 +239,18 @@ PipelineCosts random_costs(int stages, std::mt19937& random) {
 // Of the operations, whatever their order.
 std::int64_t sum_of_costs(const PipelineSchedule& schedule, const PipelineCosts& costs) {
   std::int64_t sum = 0;
+  const std::int64_t pipes = schedule.pipes();
   for (const PipelineStageCost& stage : costs.stages) {
     sum += schedule.micro_batches * (stage.forward + stage.backward_input + stage.backward_weight) +
-           stage.optimizer_step;
-    if (!costs.overlap) sum += stage.reduce_gradients;
+           pipes * stage.optimizer_step;
+    if (pipes > 1) sum += pipes * stage.reduce_replicas;
+    if (!costs.overlap) sum += pipes * stage.reduce_gradients;
   }
   if (schedule.stages() > 1) {
     const bool apart = schedule.rank_of[0].front() != schedule.rank_of[0].back();
     const std::int64_t first = costs.stages.front().reduce_tied;
     const std::int64_t last = costs.stages.back().reduce_tied;
-    sum += apart ? 2 * std::max(first, last) : first + last;
+    sum += pipes * (apart ? 2 * std::max(first, last) : first + last);
   }
   return sum;
 }
@@ -204,10 +275,8 @@ TEST(PipelineSimulation, TimeIsConservedUnderAnyCosts) {
       EXPECT_EQ(busy, result.busy[rank]) << one.text();
       EXPECT_LE(end, result.makespan) << one.text();
     }
-    EXPECT_EQ(result.messages.size(), one.ranks == 1
-                                          ? 0U
-                                          : 2U * static_cast<std::size_t>(one.micro_batches) *
-                                                static_cast<std::size_t>(schedule.stages() - 1));
+    EXPECT_EQ(result.messages.size(),
+              static_cast<std::size_t>(2 * one.micro_batches * crossed_boundaries(schedule)));
   }
 }
 

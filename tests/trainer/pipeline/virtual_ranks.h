@@ -294,8 +294,10 @@ class VirtualWork final : public PipelineWork {
     }
     std::int64_t ticks = ticks_of(op);
     for (const PipelineOp& other : others) ticks = std::max(ticks, ticks_of(other));
-    GW_TRY(time_.meet({static_cast<int>(op.kind), op.pipe}, 1 + static_cast<int>(others.size()),
-                      ticks));
+    // Both ends of a pipe, or all pipes of a stage.
+    const int which = op.kind == PipelineOpKind::kReduceReplicas ? int{op.stage} : int{op.pipe};
+    GW_TRY(
+        time_.meet({static_cast<int>(op.kind), which}, 1 + static_cast<int>(others.size()), ticks));
     done.push_back({op, {time_.now() - ticks, time_.now()}});
     return {};
   }
@@ -324,6 +326,7 @@ class VirtualWork final : public PipelineWork {
     PipelineOp receive = op;
     if (op.kind == PipelineOpKind::kForward) receive.kind = PipelineOpKind::kReceiveForward;
     if (gives_input_gradient(op.kind)) receive.kind = PipelineOpKind::kReceiveBackward;
+    receive.version = 0;  // messages have none
     if (receive.kind == op.kind || met_ops(schedule_, receive).empty()) return {};
     if (time_.arrived(send_of(receive))) return {};
     return {Code::kInternal, "reads " + to_string(receive) + " before it has arrived"};
