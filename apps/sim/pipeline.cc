@@ -19,7 +19,7 @@ namespace gradwire {
 namespace {
 
 struct PipelineSimFlags {
-  std::string schedules = "gpipe;1f1b;interleaved;zb-h1;breadth-first";
+  std::string schedules = "gpipe;1f1b;interleaved;zb-h1;zb-v;zb-v-half;zb-v-min;breadth-first";
   std::int64_t ranks = 4;
   std::int64_t micro_batches = 8;
   PipelineStageCost stage = {};  // of a rank with one stage
@@ -47,7 +47,7 @@ void declare_flags(Flags& flags, PipelineSimFlags& f) {
   flags.group("Problem");
   flags.text("schedules", f.schedules,
              "schedules, with ';' between them: gpipe, 1f1b, interleaved[chunks=V], zb-h1, "
-             "breadth-first[chunks=V], file[PATH]",
+             "zb-v, zb-v-half, zb-v-min, breadth-first[chunks=V], file[PATH]",
              "none", "LIST");
   flags.integer("ranks", f.ranks, {1, 1024}, "number of ranks, or pipeline stages of 1f1b");
   flags.integer("micro-batches", f.micro_batches, {1, 8192}, "micro-batches of a step");

@@ -49,11 +49,26 @@ TEST(ParallelSpec, WhatIsNotSaid) {
 }
 
 TEST(ParallelSpec, CanonicalTextsReadBackAsThemselves) {
-  for (const std::string text :
-       {"dp=4", "dp=2,tp=2", "tp=2/hybrid", "tp=6/spatial[2x3]", "tp=2/megatron[sequence=on]",
-        "pp=2", "pp=4/gpipe", "pp=4/interleaved", "pp=4/interleaved[chunks=3]", "pp=4/zb-h1",
-        "pp=4/breadth-first", "pp=4/breadth-first[chunks=1]", "pp=4/file[a/b=c,d.txt]",
-        "dp=1048576,tp=3,pp=5/zb-h1,zero=3", "zero=0", "tp=1", "pp=1/gpipe"}) {
+  for (const std::string text : {"dp=4",
+                                 "dp=2,tp=2",
+                                 "tp=2/hybrid",
+                                 "tp=6/spatial[2x3]",
+                                 "tp=2/megatron[sequence=on]",
+                                 "pp=2",
+                                 "pp=4/gpipe",
+                                 "pp=4/interleaved",
+                                 "pp=4/interleaved[chunks=3]",
+                                 "pp=4/zb-h1",
+                                 "pp=4/zb-v",
+                                 "pp=2/zb-v-half",
+                                 "pp=8/zb-v-min",
+                                 "pp=4/breadth-first",
+                                 "pp=4/breadth-first[chunks=1]",
+                                 "pp=4/file[a/b=c,d.txt]",
+                                 "dp=1048576,tp=3,pp=5/zb-h1,zero=3",
+                                 "zero=0",
+                                 "tp=1",
+                                 "pp=1/gpipe"}) {
     EXPECT_EQ(to_string(parsed(text)), text);
   }
 }
@@ -75,7 +90,8 @@ TEST(ParallelSpec, OtherTextsOfOneValueHaveItsCanonicalText) {
 
 TEST(ParallelSpec, WrongTextsAreAnsweredByItem) {
   const std::string items = "dp=N, tp=N[/LAYOUT], pp=N[/SCHEDULE] or zero=N";
-  const std::string schedules = "(expected gpipe, 1f1b, interleaved, zb-h1, breadth-first, file)";
+  const std::string schedules =
+      "(expected gpipe, 1f1b, interleaved, zb-h1, zb-v, zb-v-half, zb-v-min, breadth-first, file)";
   const std::vector<std::pair<std::string, std::string>> all{
       {"", "item '': expected " + items},
       {"dp=2,", "item '': expected " + items},

@@ -299,10 +299,12 @@ TEST(Plan, WhatStagesCannotDoIsRefused) {
                     "--parallel", "pp=8"})
                   .error,
               fails(kInvalid, "plan", "pp=8", "8 stages"));
-  EXPECT_THAT(plan({"--layers", "4", "--width", "64", "--heads", "4", "--sequence", "32",
-                    "--parallel", "pp=2/zb-h1", "--recompute", "full"})
-                  .error,
-              fails(Code::kUnsupported, "plan", "zb-h1", "recompute 'full'"));
+  for (const std::string schedule : {"zb-h1", "zb-v", "zb-v-half", "zb-v-min"}) {
+    EXPECT_THAT(plan({"--layers", "4", "--width", "64", "--heads", "4", "--sequence", "32",
+                      "--parallel", "pp=2/" + schedule, "--recompute", "full"})
+                    .error,
+                fails(Code::kUnsupported, "plan", schedule.c_str(), "recompute 'full'"));
+  }
 }
 
 TEST(Plan, PipelineIsTheNumberOfStages) {

@@ -205,7 +205,7 @@ TEST(SimPipeline, RowsAreTheClosedForms) {
     const auto found = pipelines({"pipeline", "--ranks", "4", "--micro-batches", "8", "--forward",
                                   "5", "--backward-input", "6", "--backward-weight", "4",
                                   "--message-bytes", "10", "--links", links, "--json", "-"});
-    ASSERT_EQ(found.size(), 5U);
+    ASSERT_EQ(found.size(), 8U);
     // Layers of a rank take 15 ticks a micro-batch however many stages they are cut into.
     EXPECT_EQ(found.at("gpipe")["makespan"], 11 * 15);
     EXPECT_EQ(found.at("1f1b")["makespan"], 11 * 15);
@@ -229,6 +229,13 @@ TEST(SimPipeline, MemoryIsThatOfContextsAndMessages) {
   EXPECT_EQ(found.at("gpipe")["memory_bytes_max"], 800);
   EXPECT_EQ(found.at("1f1b")["memory_bytes_max"], 400);
   EXPECT_EQ(found.at("zb-h1")["memory_bytes_max"], 400);
+  // Halves of a rank's layers: 8, 6 and 4 of them at a time, of two stages each with its most.
+  EXPECT_EQ(found.at("zb-v")["contexts_max"], 8);
+  EXPECT_EQ(found.at("zb-v-half")["contexts_max"], 6);
+  EXPECT_EQ(found.at("zb-v-min")["contexts_max"], 4);
+  EXPECT_EQ(found.at("zb-v")["memory_bytes_max"], 9 * 50);
+  EXPECT_EQ(found.at("zb-v-half")["memory_bytes_max"], 7 * 50);
+  EXPECT_EQ(found.at("zb-v-min")["memory_bytes_max"], 5 * 50);
   // 11 chunks at a time, of two stages that have their most, 8 and 4, at different times.
   EXPECT_EQ(found.at("interleaved")["contexts_max"], 11);
   EXPECT_EQ(found.at("interleaved")["memory_bytes_max"], (8 + 4) * 50);
@@ -253,7 +260,7 @@ TEST(SimPipeline, FilesAreReadDrawnAndRefused) {
   EXPECT_THAT(refusal({"pipeline", "--schedules", spec, "--ranks", "3", "--micro-batches", "2"}),
               fails(kInvalid, "2", "3", "ranks"));
   EXPECT_THAT(refusal({"pipeline", "--schedules", "gpipe;nonesuch"}), fails(kInvalid, "nonesuch"));
-  EXPECT_THAT(refusal({"pipeline", "--svg", svg}), fails(kInvalid, "5"));
+  EXPECT_THAT(refusal({"pipeline", "--svg", svg}), fails(kInvalid, "8"));
   ASSERT_TRUE(write_whole_file(path, "0F0,0B0\n1F1,1B1\n").ok());
   EXPECT_THAT(refusal({"pipeline", "--schedules", spec, "--ranks", "2", "--micro-batches", "2"}),
               fails(kInvalid, "1F0", "missing"));

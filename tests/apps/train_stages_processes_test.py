@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "breadth-first"]
+SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "zb-v-half", "zb-v-min", "breadth-first"]
 TRAINED = ["--steps", "3", "--batch", "48", "--accumulate", "6", "--seed", "7", "--algorithm", "canonical", "--quiet"]
 MLP = ["--hidden", "24,20,18,16,20,14,12,16"]
 # The GPT of tests/adapters/pipeline/mesh_matrix.cc, 24 micro-batches of 4 rows a step over all replicas.

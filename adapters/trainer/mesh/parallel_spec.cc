@@ -25,6 +25,9 @@ constexpr std::array kOrders{std::pair{OrderKind::kGpipe, "gpipe"},
                              std::pair{OrderKind::k1f1b, "1f1b"},
                              std::pair{OrderKind::kInterleaved, "interleaved"},
                              std::pair{OrderKind::kZbH1, "zb-h1"},
+                             std::pair{OrderKind::kZbV, "zb-v"},
+                             std::pair{OrderKind::kZbVHalf, "zb-v-half"},
+                             std::pair{OrderKind::kZbVMin, "zb-v-min"},
                              std::pair{OrderKind::kBreadthFirst, "breadth-first"},
                              std::pair{OrderKind::kFile, "file"}};
 

@@ -7,8 +7,8 @@
 //             | "pp=" N ["/" schedule]   pipeline stages
 //             | "zero=" N                ZeRO stage, 0 to 3
 //   layout   := "megatron" ["[sequence=" ("on" | "off") "]"] | "hybrid" | "spatial[" R "x" C "]"
-//   schedule := "gpipe" | "1f1b" | "interleaved" ["[chunks=" v "]"] | "zb-h1"
-//             | "breadth-first" ["[chunks=" v "]"] | "file[" path "]"
+//   schedule := "gpipe" | "1f1b" | "interleaved" ["[chunks=" v "]"] | "zb-h1" | "zb-v"
+//             | "zb-v-half" | "zb-v-min" | "breadth-first" ["[chunks=" v "]"] | "file[" path "]"
 // clang-format on
 //
 // e.g. dp=4,pp=2/interleaved[chunks=2],zero=1. Blanks around items are ignored. The specs of
@@ -47,6 +47,9 @@ struct PipelineOrder {
     k1f1b,          // Narayanan et al., SOSP 2019, flushed at the end of a step
     kInterleaved,   // Narayanan et al., SC 2021, section 2.2
     kZbH1,          // Qi et al., ICLR 2024, section 2
+    kZbV,           // Qi et al., ICLR 2024, section 6
+    kZbVHalf,       // Qi et al., NeurIPS 2024
+    kZbVMin,        // likewise
     kBreadthFirst,  // Lamy-Poirier, MLSys 2023
     kFile,          // a file has it
   } kind = Kind::k1f1b;

@@ -129,6 +129,7 @@ TEST(TensorRanksTrainAsOne, BySchedules) {
     expect_close(first, alone, 1e-4, "1f1b");
     for (const PipelineSpec& spec :
          {PipelineSpec{.kind = PipelineKind::kZeroBubbleH1},
+          PipelineSpec{.kind = PipelineKind::kZeroBubbleV},
           PipelineSpec{.kind = PipelineKind::kInterleaved, .chunks = 2}}) {
       mesh.spec = spec;
       expect_equal(run_mesh(mesh), first, spec.text());

@@ -146,8 +146,9 @@ void expect_bits(MeshTraining mesh, bool halves) {
        {PipelineSpec{.kind = PipelineKind::kOneFOneB},
         PipelineSpec{.kind = PipelineKind::kInterleaved, .chunks = 2},
         PipelineSpec{.kind = PipelineKind::kZeroBubbleH1},
+        PipelineSpec{.kind = PipelineKind::kZeroBubbleVHalf},
         PipelineSpec{.kind = PipelineKind::kBreadthFirst, .chunks = 2}}) {
-    if (spec.kind == PipelineKind::kZeroBubbleH1 && !halves) continue;
+    if (splits_backward(spec.kind) && !halves) continue;
     mesh.spec = spec;
     expect_equal(run_mesh(mesh, {.resume_from = folder.path()}), whole, spec.text());
   }
@@ -187,7 +188,8 @@ TEST_P(ShardedModels, WithTiedEndsHaveTheBitsOfWholeModels) {
   expect_equal(run_mesh(of(2, PipelineKind::kInterleaved), {.save_to = folder.path()}), whole,
                "interleaved");
   for (const MeshTraining& mesh :
-       {plain, of(2, PipelineKind::kZeroBubbleH1), of(4, PipelineKind::kOneFOneB)}) {
+       {plain, of(2, PipelineKind::kZeroBubbleH1), of(2, PipelineKind::kZeroBubbleV),
+        of(4, PipelineKind::kOneFOneB)}) {
     expect_equal(run_mesh(mesh, {.resume_from = folder.path()}), whole,
                  std::to_string(mesh.stages) + " " + mesh.spec.text());
   }

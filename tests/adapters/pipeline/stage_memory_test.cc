@@ -155,6 +155,9 @@ class StageMemory : public ::testing::TestWithParam<PipelineKind> {};
 INSTANTIATE_TEST_SUITE_P(Schedules, StageMemory,
                          ::testing::Values(PipelineKind::kGpipe, PipelineKind::kOneFOneB,
                                            PipelineKind::kInterleaved, PipelineKind::kZeroBubbleH1,
+                                           PipelineKind::kZeroBubbleV,
+                                           PipelineKind::kZeroBubbleVHalf,
+                                           PipelineKind::kZeroBubbleVMin,
                                            PipelineKind::kBreadthFirst));
 
 TEST_P(StageMemory, PP12_TheAccountAndTheSimulatorSayWhatIsHeld) {
@@ -162,7 +165,7 @@ TEST_P(StageMemory, PP12_TheAccountAndTheSimulatorSayWhatIsHeld) {
     for (const auto& [ranks, micros] : {std::pair(2, 1), std::pair(2, 4), std::pair(3, 5)}) {
       if (GetParam() == PipelineKind::kBreadthFirst && micros < ranks) continue;
       for (const std::string recompute : {"none", "full"}) {
-        if (GetParam() == PipelineKind::kZeroBubbleH1 && recompute != "none") continue;
+        if (splits_backward(GetParam()) && recompute != "none") continue;
         for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
           PipelineRun run{.model = &one.model, .data = one.data, .spec = {.kind = GetParam()}};
           run.ranks = ranks;

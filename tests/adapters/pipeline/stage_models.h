@@ -86,6 +86,9 @@ inline std::vector<PipelineSpec> every_spec() {
           {.kind = PipelineKind::kOneFOneB},
           {.kind = PipelineKind::kInterleaved, .chunks = 2},
           {.kind = PipelineKind::kZeroBubbleH1},
+          {.kind = PipelineKind::kZeroBubbleV},
+          {.kind = PipelineKind::kZeroBubbleVHalf},
+          {.kind = PipelineKind::kZeroBubbleVMin},
           {.kind = PipelineKind::kBreadthFirst, .chunks = 2}};
 }
 

@@ -50,7 +50,8 @@ TEST_F(TrainStages, HaveTheBitsOfWholeModels) {
   for (const char* dp : {"dp=1", "dp=2"}) {
     const nlohmann::json whole = totals(dp, kMlp);
     for (const char* pp :
-         {"pp=2", "pp=2/gpipe", "pp=2/interleaved", "pp=3/zb-h1", "pp=2/breadth-first[chunks=3]"}) {
+         {"pp=2", "pp=2/gpipe", "pp=2/interleaved", "pp=3/zb-h1", "pp=2/breadth-first[chunks=3]",
+          "pp=4/zb-v", "pp=3/zb-v-half", "pp=2/zb-v-min"}) {
       const nlohmann::json stages = totals(std::string(dp) + "," + pp, kMlp);
       for (const char* key : {"params_hash", "accuracy", "parameters"}) {
         ASSERT_TRUE(whole.contains(key)) << key << " in " << whole;
