@@ -187,7 +187,7 @@ TEST(ImageRanksTrainAsOne, StagesAreRefused) {
                                     .data = &digits_data()});
   ASSERT_EQ(ended.statuses.size(), 4U);
   for (const Status& status : ended.statuses) {
-    EXPECT_THAT(status, fails(Code::kUnsupported, "stages", "9 layers for 8", "pp=1"));
+    EXPECT_THAT(status, fails(Code::kUnsupported, "stages", "a schedule of 2 ranks", "pp=1"));
   }
 }
 
