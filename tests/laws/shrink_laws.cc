@@ -185,7 +185,7 @@ void each_waits_for_the_other(const TransportBackend& backend) {
     EXPECT_TRUE(done.await(4, 40));  // who has ended counts for no side
     if (!shrunk.has_value()) return;
     const int size = shrunk.value()->size();
-    EXPECT_TRUE(goes_on.await(size, 0) && !goes_on.await(size + 1, 0))
+    EXPECT_FALSE(goes_on.await(size + 1, 0))
         << "rank " << rank << " is one of " << size << " that go on, and others do, too";
   };
   backend.run(4, body, {}, 100);
