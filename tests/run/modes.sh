@@ -10,7 +10,7 @@ time_limits=1  # times the tests' own time limits
 # Many tests wait more than they compute, so more run at a time than there are processors. What clang-tidy reads for minutes where
 # it has not read it before is read beside them (tests/lint/naming_test.py). A test that must not have neighbours says so itself
 # (is_parallel: false).
-test_jobs=${GRADWIRE_TEST_JOBS:-$(($(nproc) + 3))}
+test_jobs=${GRADWIRE_TEST_JOBS:-$(($(nproc) + 2))}
 
 # meson_test FOLDER WORD...: adds to the counts of tests/support/count_tests.py.
 meson_test() {
