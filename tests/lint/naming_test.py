@@ -183,7 +183,6 @@ def look_at(job):
 
 
 def main():
-    os.nice(10)  # tests beside it wait for one another; this waits for nothing
     root, build = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
     if not shutil.which("clang-tidy"):
         print("clang-tidy is not installed (Debian: clang-tidy)")

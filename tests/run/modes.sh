@@ -7,9 +7,8 @@ in_ci=()
 status=0
 time_limits=1  # times the tests' own time limits
 
-# Many tests wait more than they compute, so more run at a time than there are processors. What clang-tidy reads for minutes where
-# it has not read it before is read beside them (tests/lint/naming_test.py). A test that must not have neighbours says so itself
-# (is_parallel: false).
+# Many tests wait more than they compute, so more run at a time than there are processors. A test that must not have neighbours
+# says so itself (is_parallel: false).
 test_jobs=${GRADWIRE_TEST_JOBS:-$(($(nproc) + 2))}
 
 # meson_test FOLDER WORD...: adds to the counts of tests/support/count_tests.py.
@@ -58,7 +57,14 @@ check_all() {
   build build "${nvidia[@]}" -Dgpu_archs="$(kernel_archs)"
   wait
   if wants_torch; then compile_for_torch build; fi
-  run_tests build "${suites[@]}"
+  if [ "${#suites[@]}" -gt 0 ]; then
+    run_tests build "${suites[@]}"
+  else
+    say "reading the sources"  # seconds, but for what clang-tidy has not read before: minutes
+    meson_test build --suite lint
+    say "testing build"
+    meson_test build --no-suite lint
+  fi
   if has_nvcc && [ "${#suites[@]}" -eq 0 ]; then
     if (configure build-plain -Dcuda=disabled -Dnccl=disabled && build_tests build-plain --suite devices); then
       run_tests build-plain devices
