@@ -1,6 +1,7 @@
 #include "adapters/c/work_cell.h"
 
 #include "adapters/c/outcome.h"
+#include "adapters/c/places.h"
 #include "collectives/engine/work_state.h"
 
 namespace gradwire::c {
