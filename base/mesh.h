@@ -19,6 +19,11 @@ struct MeshSizes {
   int pp = 1;  // pipeline stages
   int dp = 1;  // replicas, each of which trains on samples of its own
   int tp = 1;  // ranks that share every tensor
+  // A pipeline of 2 pp ranks whose stages go through them both ways (Chimera): ranks d and
+  // 2 pp - 1 - d of it have the same two stages and are replicas 2 i and 2 i + 1 of place d < pp on
+  // the axis, where i numbers the pipeline. dp, even, counts both; the job's ranks are
+  // [2 pp][dp / 2][tp] all the same.
+  bool both_ways = false;
 
   std::int64_t ranks() const { return static_cast<std::int64_t>(pp) * dp * tp; }
   // Of one replica, which together hold the model.
@@ -38,12 +43,12 @@ struct MeshCoordinates {
 enum class MeshScope : std::uint8_t {
   kDp,       // the same part of the model in every replica: gradients are averaged here
   kTp,       // the ranks that share this rank's tensors
-  kPp,       // the stages of this rank's pipeline
+  kPp,       // the stages of this rank's pipeline; of both ways all of its ranks
   kModel,    // one whole replica, pp x tp: norms and flags are added here
   kEmbed,    // the first and the last stage, which both use tied embeddings; middle stages have no
              // such group
-  kReplica,  // stages d and pp - 1 - d, which hold the same layers under Chimera; alone in the
-             // middle of an odd pp
+  kReplica,  // stages d and pp - 1 - d, alone in the middle of an odd pp; of both ways the two
+             // ranks that have the same stages
   kWorld,    // all
 };
 
@@ -68,8 +73,9 @@ Result<MeshSizes> with_all_replicas(MeshSizes sizes, int ranks);
 MeshCoordinates coordinates_of(const MeshSizes& sizes, int rank);
 int rank_at(const MeshSizes& sizes, const MeshCoordinates& at);
 
-// The group of a scope that `rank` is in, ascending; empty where it is in none. The same list on
-// every member.
+// The group of a scope that `rank` is in, by its members' places on the axes, which ascends but for
+// both ways, in which kPp ascends and kDp has replicas in their order; empty where it is in none.
+// The same list on every member.
 std::vector<int> group_ranks(const MeshSizes& sizes, MeshScope scope, int rank);
 
 // How many groups a scope has, and the number of the one that `rank` is in: 0 to group_count() - 1,

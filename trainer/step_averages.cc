@@ -5,7 +5,7 @@
 namespace gradwire {
 
 Status StepAverages::begin(Strategy& strategy, RunningStatistics& running, double loss,
-                           bool skipped) {
+                           bool skipped, bool meets) {
   if (averaged_) losses_.clear();
   averaged_ = false;
   losses_.push_back(loss);
@@ -13,7 +13,7 @@ Status StepAverages::begin(Strategy& strategy, RunningStatistics& running, doubl
   if (skipped) running.discard_statistics();
   counted_ = !skipped && !running.statistics().empty();
   if (counted_) GW_TRY(running.take_statistics());
-  meets_ = strategy.exchange().meets();
+  meets_ = meets && strategy.exchange().meets();
   if (counted_ && (apart_ || !meets_)) {
     running.commit();
     apart_ = true;

@@ -17,11 +17,13 @@ namespace gradwire {
 class StepAverages {
  public:
   // After a step's micro-batches, whose mean loss is `loss` on the rank of Scope::kModel that
-  // computed it, 0 on the others. Starts the average where GradientExchange::meets() says so. Sums
+  // computed it, 0 on the others. Starts the average where GradientExchange::meets() says so, and
+  // `meets`: all ranks are at one step. Sums
   // that passes collected for running statistics are added up too; where ranks do not meet they
   // move this rank's values alone, which become the mean over ranks when they do. skipped: they are
   // forgotten.
-  Status begin(Strategy& strategy, RunningStatistics& running, double loss, bool skipped);
+  Status begin(Strategy& strategy, RunningStatistics& running, double loss, bool skipped,
+               bool meets = true);
   // At the step's end: waits for what begin() started.
   Status end(Strategy& strategy, RunningStatistics& running);
   // Between steps, where all ranks call it: averages what still is not.

@@ -196,8 +196,8 @@ Status Trainer::compute_and_update(Strategy& strategy, StepReport& report) {
   auto ready = [this](int index, int unread) { return update_->give(index, unread); };
   auto over = [&](int complete) { return micro_batch_over(strategy, report, complete); };
   const double waited = source_->waited_seconds();
-  GW_ASSIGN(report.loss, source_->run({report.step, report.epoch, scaler_.scale()}, std::ref(ready),
-                                      std::ref(over)));
+  GW_ASSIGN(report.loss, source_->run({report.step, report.epoch, scaler_.scale(), steps_left()},
+                                      std::ref(ready), std::ref(over)));
   report.stage_wait_seconds = source_->waited_seconds() - waited;
   // What is exchanged before anybody has looked at it is looked at afterwards.
   const bool looks = options_.loss_scale.active() && !fold_->needs_whole();
@@ -207,7 +207,8 @@ Status Trainer::compute_and_update(Strategy& strategy, StepReport& report) {
     GW_ASSIGN(report.skipped, skips(strategy, report, finite, true));
   }
   const auto start = Clock::now();
-  GW_TRY(averages_.begin(strategy, source_->running(), report.loss, report.skipped));
+  GW_TRY(averages_.begin(strategy, source_->running(), report.loss, report.skipped,
+                         !source_->is_under_way()));
   report.exchange_seconds += seconds_since(start);
   if (report.skipped) return {};
   if (!looks) GW_TRY(update_->await_exchange());
@@ -215,6 +216,15 @@ Status Trainer::compute_and_update(Strategy& strategy, StepReport& report) {
   if (options_.clip > 0) report.gradient_norm = length;
   ++position_.updates;
   return {};
+}
+
+// Until the next step behind which all of the model is looked at.
+std::int64_t Trainer::steps_left() const {
+  std::int64_t left = total_steps_ - position_.steps;
+  for (const std::int64_t every : {options_.eval_every, options_.drain_every}) {
+    if (every > 0) left = std::min(left, every - position_.steps % every);
+  }
+  return left;
 }
 
 Result<StepReport> Trainer::step(Strategy& strategy) {

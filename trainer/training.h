@@ -121,6 +121,7 @@ class Trainer {
   Result<bool> skips(Strategy& strategy, StepReport& report, bool finite, bool last);
   void report_losses(StepReport& report) const;
   std::vector<LayerTensors> openings(Way way) const;
+  std::int64_t steps_left() const;
 
   const Model<float>* model_;
   const DataSet* data_;

@@ -68,6 +68,9 @@ struct TrainingOptions {
   bool offload_overlap = true;
   // false: parameters stay zero, for who wants to see whether a run can be made, and makes none.
   bool draws = true;
+  // Without a flush: behind so many steps nothing is under way either, for checkpoints; 0: behind
+  // evaluations and the last step alone.
+  std::int64_t drain_every = 0;
   std::int64_t eval_every = 0;  // steps between evaluations; 0: after the last step only
 
   // Where this rank holds a part of the model: who holds what, borrowed for the trainer's life.

@@ -2,15 +2,20 @@
 // what the checker says.
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/flags.h"
 #include "apps/inspect/inspect.h"
 #include "apps/sim/pipeline_choice.h"
+#include "apps/whole_file.h"
 #include "base/text.h"
 #include "trainer/pipeline/check.h"
+#include "trainer/pipeline/generate.h"
 #include "trainer/pipeline/lower.h"
+#include "trainer/pipeline/stream.h"
 #include "trainer/pipeline/text.h"
 
 namespace gradwire {
@@ -51,6 +56,64 @@ void print_pipeline_json(const PipelineSchedule& schedule, const PipelineCheck& 
   }
 }
 
+// A schedule without a flush, by its name or in a file; nullopt: it is another.
+Result<std::optional<PipelineStream>> chosen_stream(const std::string& name, int ranks,
+                                                    int micro_batches) {
+  GW_ASSIGN(const PipelineSpec spec, PipelineSpec::parse(name));
+  if (is_asynchronous(spec.kind)) {
+    GW_ASSIGN(PipelineStream made, generate_stream(spec, ranks, micro_batches));
+    return std::optional<PipelineStream>(std::move(made));
+  }
+  if (spec.kind != PipelineKind::kFile) return std::optional<PipelineStream>();
+  GW_ASSIGN(const std::string contents, read_whole_file(spec.path));
+  if (!is_stream(contents)) return std::optional<PipelineStream>();
+  auto read = parse_stream(contents);
+  if (!read.has_value()) return read.error().with_context(spec.path);
+  return std::optional<PipelineStream>(std::move(read).value());
+}
+
+// Of each rank: the most contexts and versions that it ever has.
+Result<PipelineCheck> checked_stream(const PipelineStream& stream) {
+  GW_TRY(check_stream(stream));
+  GW_ASSIGN(const PipelineSchedule schedule, unroll_stream(stream, stream.size()));
+  const PipelineCheck check = check_pipeline(schedule);
+  GW_TRY(check.status());
+  return check;
+}
+
+std::string operations_text(const std::vector<PipelineOp>& ops) {
+  std::string text;
+  for (const PipelineOp& op : ops) text += (text.empty() ? "" : " ") + to_string(op);
+  return text;
+}
+
+Result<int> inspect_stream(const PipelineStream& stream, const std::string& name, bool csv,
+                           bool json) {
+  if (!json && !csv) std::printf("%s\n", stream_text(stream).c_str());
+  GW_ASSIGN(const PipelineCheck check, checked_stream(stream));
+  if (csv) std::printf("%s", stream_csv(stream).c_str());
+  for (std::size_t rank = 0; json && rank < stream.period.size(); ++rank) {
+    const nlohmann::ordered_json row{{"schedule", name},
+                                     {"ranks", stream.size()},
+                                     {"stages", stream.stages()},
+                                     {"micro_batches", stream.micro_batches},
+                                     {"rank", rank},
+                                     {"contexts", check.contexts[rank]},
+                                     {"versions", check.versions[rank]},
+                                     {"start", operations_text(stream.start[rank])},
+                                     {"period", operations_text(stream.period[rank])},
+                                     {"drain", operations_text(stream.drain[rank])}};
+    std::printf("%s\n", row.dump().c_str());
+  }
+  if (json || csv) return 0;
+  std::printf("checked: the period leaves behind what it found, and all ranks finish\n");
+  std::printf("%6s %9s %9s\n", "rank", "contexts", "versions");
+  for (std::size_t rank = 0; rank < check.contexts.size(); ++rank) {
+    std::printf("%6zu %9d %9d\n", rank, check.contexts[rank], check.versions[rank]);
+  }
+  return 0;
+}
+
 }  // namespace
 
 Result<int> inspect_pipeline(const std::vector<std::string>& args) {
@@ -83,6 +146,8 @@ Result<int> inspect_pipeline(const std::vector<std::string>& args) {
     GW_ASSIGN(ranks, pipeline_count("RANKS", ranks_text, 1024));
     GW_ASSIGN(micro_batches, pipeline_count("MICRO-BATCHES", micro_text, 8192));
   }
+  GW_ASSIGN(const std::optional<PipelineStream> stream, chosen_stream(name, ranks, micro_batches));
+  if (stream) return inspect_stream(*stream, name, csv, json);
   GW_ASSIGN(PipelineSchedule schedule, choose_pipeline(name, ranks, micro_batches));
   const PipelineLinks links = found_links(schedule, links_text);
   if (!has_transfers(schedule)) {

@@ -110,7 +110,7 @@ std::string rank_lines(const PlanQuestion& q, const std::vector<PlanRank>& rows)
 void print_cost(const PlanQuestion& q, const std::vector<PlanStep>& steps) {
   std::printf(
       "\nCommunication per step between %lld data-parallel ranks; alpha %s, beta %.4g ns/B\n",
-      static_cast<long long>(q.data_ranks), time_text(q.links.alpha).c_str(), q.links.beta * 1e9);
+      static_cast<long long>(replicas(q)), time_text(q.links.alpha).c_str(), q.links.beta * 1e9);
   std::printf("%-32s %12s %12s  %s\n", "zero", "a rank sends", "time", "by");
   for (const PlanStep& step : steps) {
     std::string by;

@@ -26,13 +26,13 @@ Result<RunMemoryQuestion> plan_run(const PlanQuestion& q, int stage) {
   GW_ASSIGN(const MemoryQuestion asked, memory_question(q, stage));
   RunMemoryQuestion run;
   run.micro_batch = q.transformer.batch;
-  run.accumulate = static_cast<int>(q.accumulate);
+  run.accumulate = static_cast<int>(q.accumulate) / q.parallel.pipes();
   run.recompute = q.recompute;
   GW_ASSIGN(run.precision, parse_precision(q.precision));
   run.optimizer = q.optimizer == "momentum" ? "sgd" : q.optimizer;
   if (q.optimizer == "sgd") run.momentum = 0;
   run.stage = stage;
-  run.ranks = static_cast<int>(q.data_ranks);
+  run.ranks = static_cast<int>(replicas(q));
   run.main_gradients = !q.no_main_grads;
   run.whole_gradients = asked.whole_gradients;
   run.labels = q.model == "gpt" ? q.transformer.sequence : 1;

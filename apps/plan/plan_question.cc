@@ -194,6 +194,16 @@ Status check(const Flags& flags, const PlanQuestion& q) {
     return {Code::kInvalidArgument, "plan: --accumulate-policy reduce-each with --parallel " +
                                         to_string(q.parallel) + " (expected sum-then-reduce)"};
   }
+  const PipelineOrder::Kind order = q.parallel.order.kind;
+  if (order == PipelineOrder::Kind::kPipeDream || order == PipelineOrder::Kind::k2bw) {
+    return {Code::kUnsupported,
+            "plan: --parallel " + to_string(q.parallel) + " (expected a schedule with a flush)"};
+  }
+  if (q.zero >= zero_stages(q)) {
+    return {Code::kUnsupported,
+            format("plan: --zero %lld with --parallel %s (expected 0 or 1)",
+                   static_cast<long long>(q.zero), to_string(q.parallel).c_str())};
+  }
   if (q.no_main_grads && reduces_each(q)) {
     return {Code::kInvalidArgument,
             "plan: --no-main-grads and --accumulate-policy reduce-each exclude each other (got "
@@ -251,15 +261,19 @@ bool reduces_each(const PlanQuestion& q) {
   return q.accumulate > 1 && q.accumulate_policy == "reduce-each";
 }
 
+std::int64_t replicas(const PlanQuestion& q) { return q.data_ranks * q.parallel.pipes(); }
+
+int zero_stages(const PlanQuestion& q) { return q.parallel.pipes() == 1 ? kZeroStages : 2; }
+
 Result<MemoryQuestion> memory_question(const PlanQuestion& q, int stage) {
   MemoryQuestion question;
   question.params = q.params;
   GW_ASSIGN(question.bytes, state_bytes(q.precision, q.optimizer, !q.no_main_grads));
   question.stage = stage;
-  question.data_ranks = q.data_ranks;
+  question.data_ranks = replicas(q);
   question.tensor_ranks = q.parallel.tp;
   question.pipeline_stages = q.parallel.pp;
-  question.accumulate = q.accumulate;
+  question.accumulate = q.accumulate / q.parallel.pipes();
   question.reduce_each = reduces_each(q);
   question.bundled = true;
   // fp16 has a loss scale unless told otherwise.

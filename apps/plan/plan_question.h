@@ -47,6 +47,10 @@ Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args,
 
 // Whether micro-batches are exchanged one by one.
 bool reduces_each(const PlanQuestion& question);
+// Ranks that hold the same part of the model.
+std::int64_t replicas(const PlanQuestion& question);
+// Of ZeRO, from 0: those that a run can have.
+int zero_stages(const PlanQuestion& question);
 // The question of one ZeRO stage. Names of precision and optimizer are checked.
 Result<MemoryQuestion> memory_question(const PlanQuestion& question, int stage);
 

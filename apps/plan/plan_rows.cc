@@ -17,7 +17,7 @@ CostQuestion question_of(const PlanQuestion& q, OpKind collective, double elems,
                          double elem_bytes) {
   CostQuestion asked;
   asked.collective = collective;
-  asked.ranks = asked.nodes = static_cast<int>(q.data_ranks);
+  asked.ranks = asked.nodes = static_cast<int>(replicas(q));
   asked.bytes = static_cast<std::int64_t>(elems * elem_bytes);
   asked.elem_bytes = static_cast<std::int64_t>(elem_bytes);
   asked.links = q.links;
@@ -80,7 +80,7 @@ double PlanStep::seconds() const {
 
 Result<std::vector<PlanMemory>> plan_memory(const PlanQuestion& question, const PlanRanks& ranks) {
   std::vector<PlanMemory> rows;
-  for (int stage = 0; stage < kZeroStages; ++stage) {
+  for (int stage = 0; stage < zero_stages(question); ++stage) {
     GW_ASSIGN(const MemoryQuestion asked, memory_question(question, stage));
     PlanMemory row;
     row.stage = stage;
@@ -109,7 +109,7 @@ Result<std::vector<PlanStep>> plan_steps(const PlanQuestion& q, const PlanRanks&
     for (const PlanRank& rank : ranks.front()) params = std::max(params, rank.params);
   }
   std::vector<PlanStep> steps;
-  for (int stage = 0; stage < kZeroStages; ++stage) {
+  for (int stage = 0; stage < zero_stages(q); ++stage) {
     steps.push_back(step_of(q, stage, params));
   }
   if (q.compressor.empty()) return steps;

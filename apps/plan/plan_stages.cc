@@ -32,7 +32,10 @@ PlanRank rank_of(const PipelineSchedule& schedule, int number) {
   PlanRank rank;
   rank.rank = number;
   for (int stage = 0; stage < schedule.stages(); ++stage) {
-    if (schedule.rank_of.front()[static_cast<std::size_t>(stage)] != number) continue;
+    const auto is_here = [&](const std::vector<int>& ranks) {
+      return ranks[static_cast<std::size_t>(stage)] == number;
+    };
+    if (std::ranges::none_of(schedule.rank_of, is_here)) continue;
     rank.stages.push_back(stage);
     rank.contexts +=
         static_cast<int>(most_contexts(schedule.ranks[static_cast<std::size_t>(number)], stage));
@@ -42,7 +45,7 @@ PlanRank rank_of(const PipelineSchedule& schedule, int number) {
 
 // A model of which the number of parameters alone is known, divided evenly.
 Status add_even_ranks(const PlanQuestion& q, const PipelineSchedule& schedule, PlanRanks& ranks) {
-  for (int stage = 0; stage < kZeroStages; ++stage) {
+  for (int stage = 0; stage < zero_stages(q); ++stage) {
     GW_ASSIGN(MemoryQuestion asked, memory_question(q, stage));
     asked.tensor_ranks = asked.pipeline_stages = 1;
     for (int number = 0; number < schedule.size(); ++number) {
@@ -111,11 +114,14 @@ Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
   GW_ASSIGN(const Model<float> shared, plan_model(q, {.ranks = q.parallel.tp,
                                                       .rank = q.parallel.tp - 1,
                                                       .sequence = q.parallel.layout.sequence}));
+  const int stages = zero_stages(q);
   for (const bool gathers : {false, true}) {
+    if (gathers && stages < kZeroStages) break;
     const Status planned =
         for_each_stage_plan(model, schedule, {}, gathers, [&](const StagePlan& plan) {
           const Model<float> part = shared.part(plan.layers());
-          for (int stage = gathers ? 3 : 0; stage < (gathers ? kZeroStages : 3); ++stage) {
+          for (int stage = gathers ? 3 : 0; stage < (gathers ? stages : std::min(stages, 3));
+               ++stage) {
             GW_ASSIGN(RunMemoryQuestion asked, plan_run(q, stage));
             asked.stages = &plan;
             GW_ASSIGN(const RunMemory memory, run_memory(part, asked));

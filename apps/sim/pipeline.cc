@@ -22,6 +22,7 @@ struct PipelineSimFlags {
   std::string schedules = "gpipe;1f1b;interleaved;zb-h1;zb-v;zb-v-half;zb-v-min;breadth-first";
   std::int64_t ranks = 4;
   std::int64_t micro_batches = 8;
+  std::int64_t steps = 1;
   PipelineStageCost stage = {};  // of a rank with one stage
   PipelineLink link = {};
   std::string links = "direct";
@@ -38,6 +39,7 @@ struct PipelineRow {
   PipelineSchedule schedule;
   PipelineSimulation run;
   int contexts = 0;  // of the rank that has most, in stages of that schedule
+  int versions = 0;  // of the weights, likewise
   std::int64_t message_bytes = 0;
   std::int64_t memory = 0;  // bytes of the rank that needs most: contexts and messages
 };
@@ -47,10 +49,13 @@ void declare_flags(Flags& flags, PipelineSimFlags& f) {
   flags.group("Problem");
   flags.text("schedules", f.schedules,
              "schedules, with ';' between them: gpipe, 1f1b, interleaved[chunks=V], zb-h1, "
-             "zb-v, zb-v-half, zb-v-min, breadth-first[chunks=V], file[PATH]",
+             "zb-v, zb-v-half, zb-v-min, breadth-first[chunks=V], chimera[doubling=on|off], "
+             "pipedream[vertical_sync=on|off], 2bw, file[PATH]",
              "none", "LIST");
   flags.integer("ranks", f.ranks, {1, 1024}, "number of ranks, or pipeline stages of 1f1b");
   flags.integer("micro-batches", f.micro_batches, {1, 8192}, "micro-batches of a step");
+  flags.integer("steps", f.steps, {1, 8192},
+                "steps of schedules without a flush (pipedream, 2bw), from start to drain");
   flags.group("Costs");
   flags.integer("forward", f.stage.forward, {0, kMost},
                 "forward of a rank's layers and a micro-batch, in ticks");
@@ -96,7 +101,8 @@ std::vector<std::string> split_names(const std::string& list) {
 // so much finer.
 Result<PipelineRow> simulated(const PipelineSimFlags& f, const std::string& name, int parts) {
   GW_ASSIGN(PipelineSchedule made,
-            choose_pipeline(name, static_cast<int>(f.ranks), static_cast<int>(f.micro_batches)));
+            choose_pipeline(name, static_cast<int>(f.ranks), static_cast<int>(f.micro_batches),
+                            static_cast<int>(f.steps)));
   PipelineCosts costs{.links = links_named(f.links), .overlap = !f.no_overlap};
   const std::int64_t share = parts * std::int64_t{made.size()} / made.stages();
   PipelineStageCost stage = f.stage;
@@ -112,6 +118,7 @@ Result<PipelineRow> simulated(const PipelineSimFlags& f, const std::string& name
   const PipelineCheck check = check_pipeline(made);
   GW_TRY(check.status().with_context(name));
   row.contexts = *std::ranges::max_element(check.contexts);
+  row.versions = *std::ranges::max_element(check.versions);
   GW_ASSIGN(row.schedule, lower_pipeline(made, costs.links));
   GW_ASSIGN(row.run, simulate_pipeline(row.schedule, costs));
   for (const PipelineMessage& message : row.run.messages) row.message_bytes += message.bytes;
@@ -125,7 +132,8 @@ Result<int> common_parts(const PipelineSimFlags& f, const std::vector<std::strin
   std::int64_t parts = 1;
   for (const std::string& name : names) {
     GW_ASSIGN(const PipelineSchedule made,
-              choose_pipeline(name, static_cast<int>(f.ranks), static_cast<int>(f.micro_batches)));
+              choose_pipeline(name, static_cast<int>(f.ranks), static_cast<int>(f.micro_batches),
+                              static_cast<int>(f.steps)));
     const std::int64_t whole = std::lcm(std::int64_t{made.stages()}, std::int64_t{made.size()});
     parts = std::lcm(parts, whole / made.size());
     if (parts > kMostParts) {
@@ -166,6 +174,7 @@ std::string rows_json(const std::vector<PipelineRow>& rows, int parts) {
                                       {"bubble_of_busy", row.run.bubble_of_busy()},
                                       {"bubble_of_all", row.run.bubble_of_all()},
                                       {"contexts_max", row.contexts},
+                                      {"versions_max", row.versions},
                                       {"messages", row.run.messages.size()},
                                       {"message_bytes", row.message_bytes},
                                       {"memory_bytes_max", row.memory}};

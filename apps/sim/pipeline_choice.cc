@@ -22,9 +22,12 @@ std::vector<std::string> pipeline_names() {
   return names;
 }
 
-Result<PipelineSchedule> choose_pipeline(const std::string& text, int ranks, int micro_batches) {
+Result<PipelineSchedule> choose_pipeline(const std::string& text, int ranks, int micro_batches,
+                                         int steps) {
   GW_ASSIGN(const PipelineSpec spec, PipelineSpec::parse(text));
-  if (spec.kind != PipelineKind::kFile) return generate_pipeline(spec, ranks, micro_batches);
+  if (spec.kind != PipelineKind::kFile) {
+    return generate_pipeline(spec, ranks, micro_batches, is_asynchronous(spec.kind) ? steps : 1);
+  }
   GW_ASSIGN(const std::string contents, read_whole_file(spec.path));
   auto read = parse_pipeline(contents);
   if (!read.has_value()) return read.error().with_context(spec.path);

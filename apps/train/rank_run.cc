@@ -60,8 +60,10 @@ std::string canonical(const Registry& registry, const std::string& compressor) {
 Result<std::unique_ptr<RankModel>> hold_model(const TrainOptions& o, const Problem& problem,
                                               MeshGroups& groups, const Stream& stream) {
   RankModelOptions options{.shared = problem.shared, .gathers = o.zero == 3, .stream = stream};
-  if (groups.sizes().pp > 1) {
-    GW_ASSIGN(options.schedule, choose_pipeline(to_string(o.parallel.order), groups.sizes().pp,
+  options.stream_rule = o.parallel.stream_rule(static_cast<int>(o.accumulate));
+  if (o.parallel.pp == 1) options.stream_rule.reset();
+  if (o.parallel.pp > 1 && !options.stream_rule) {
+    GW_ASSIGN(options.schedule, choose_pipeline(to_string(o.parallel.order), o.parallel.pp,
                                                 static_cast<int>(o.accumulate)));
   }
   return RankModel::create(problem.model, options, groups);
@@ -69,8 +71,8 @@ Result<std::unique_ptr<RankModel>> hold_model(const TrainOptions& o, const Probl
 
 // Of a run whose model is in stages.
 Result<RunFacts::Pipeline> pipeline_facts(const TrainOptions& o, const Problem& problem,
-                                          const StagePlan& plan) {
-  GW_ASSIGN(const double bubble, stage_bubble(problem.model, plan));
+                                          const StagePlan& plan, std::int64_t steps) {
+  GW_ASSIGN(const double bubble, stage_bubble(problem.model, plan, steps));
   return RunFacts::Pipeline{to_string(o.parallel.order), bubble};
 }
 
@@ -157,7 +159,8 @@ Result<std::unique_ptr<RankRun>> RankRun::create(const TrainOptions& options,
   GW_ASSIGN(run->strategy_,
             make_strategy(options, problem, std::move(groups), run->trainer_, run->trace_.get()));
   if (report != nullptr && held.plan() != nullptr) {
-    GW_ASSIGN(run->pipeline_, pipeline_facts(options, problem, *held.plan()));
+    GW_ASSIGN(run->pipeline_,
+              pipeline_facts(options, problem, *held.plan(), run->trainer_.steps()));
   }
   run->interruption_ = interruption;
   run->strategy_->heed(interruption);
@@ -186,6 +189,14 @@ std::string RankRun::headline() {
       options_.compressor.c_str(), own_momentum_text(options_).c_str(),
       static_cast<long long>(trainer_.steps()), trainer_.steps() == 1 ? "" : "s",
       static_cast<long long>(options_.batch), static_cast<unsigned long long>(options_.seed));
+}
+
+std::string RankRun::drains_text() const {
+  const int idle = held_->plan()->stream->ranks - 1;
+  return format(
+      "%s has no flush: the pipeline drains before evaluations, checkpoints (--checkpoint-every) "
+      "and the end, where signals are heeded; a drain costs the time of %d micro-batch%s",
+      to_string(options_.parallel.order).c_str(), idle, idle == 1 ? "" : "es");
 }
 
 // What a file of parameters holds: all in fp32, in `wide` where the trainer has them in 16 bits;
@@ -247,6 +258,7 @@ Status RankRun::start() {
   if (report_ != nullptr) {
     report_->warn(strategy_->warnings());
     report_->start(headline(), trainer_.steps());
+    if (held_->plan() != nullptr && held_->plan()->stream) report_->warn({drains_text()});
   }
   aggregated_ = strategy_->stats();
   bytes_sent_ = communicator_.transport_stats().bytes_sent;
@@ -388,7 +400,7 @@ RunFacts RankRun::facts() const {
   facts.ranks = communicator_.size();
   if (held_->divides()) {
     ParallelSpec all = options_.parallel;
-    all.dp = strategy_->groups().sizes().dp;
+    all.dp = strategy_->groups().sizes().dp / all.pipes();
     facts.parallel = to_string(all);
   }
   facts.pipeline = pipeline_;
@@ -455,8 +467,10 @@ Status RankRun::finish(double accuracy) {
                                                       groups.sizes(), held_->plan()));
     memory = memory_table(planned, trainer_.places());
     if (held_->divides()) {
-      GW_ASSIGN(Communicator* const model, groups.group(MeshScope::kModel));
-      GW_ASSIGN(part_memory, gather_tables(*model, *memory));
+      // Of both directions the pipeline's ranks are two copies of the model.
+      const MeshScope scope = groups.sizes().both_ways ? MeshScope::kPp : MeshScope::kModel;
+      GW_ASSIGN(Communicator* const all, groups.group(scope));
+      GW_ASSIGN(part_memory, gather_tables(*all, *memory));
     }
   }
   GW_TRY(strategy_->keeper().gather());

@@ -80,6 +80,7 @@ class RankRun {
   Status save_and_hash_whole(RunFacts& facts);
   Status hash_whole(const WholeModel& whole, RunFacts& facts) const;
   std::string headline();
+  std::string drains_text() const;
   std::vector<NamedTensor> saved_tensors(std::vector<float>& wide);
   Status load_parameters();
 

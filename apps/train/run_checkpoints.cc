@@ -44,7 +44,7 @@ TrainingCheckpointOptions checkpoint_options(const TrainOptions& o, const std::s
   c.files.keep = static_cast<int>(o.checkpoint_keep);
   c.files.written_by = "gradwire " GRADWIRE_VERSION;
   c.batch = o.batch;
-  c.accumulate = static_cast<int>(o.accumulate);
+  c.accumulate = static_cast<int>(o.accumulate) / o.parallel.pipes();
   c.seed = o.seed;
   c.must_match = {{"batch", std::to_string(o.batch)},
                   {"context", std::to_string(o.context)},

@@ -37,10 +37,10 @@ Status settle_gradients(const TrainOptions& o, RunMemoryQuestion& q) {
 Result<RunMemoryQuestion> question_of(const TrainOptions& o, const Problem& problem, int rank,
                                       int ranks) {
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(o.optimizer));
+  const int accumulate = static_cast<int>(o.accumulate) / o.parallel.pipes();
   RunMemoryQuestion q;
-  q.micro_batch = std::max<std::int64_t>(
-      BatchShares{ranks, static_cast<int>(o.accumulate)}.samples(o.batch), 1);
-  q.accumulate = static_cast<int>(o.accumulate);
+  q.micro_batch = std::max<std::int64_t>(BatchShares{ranks, accumulate}.samples(o.batch), 1);
+  q.accumulate = accumulate;
   q.reduce_each = o.accumulate_policy == "reduce-each";
   q.recompute = o.recompute;
   GW_ASSIGN(q.precision, parse_precision(o.precision));
@@ -120,14 +120,21 @@ Result<RankNeeds> most_of(const TrainOptions& o, const Problem& problem,
     GW_TRY(add(nullptr).error());
     return most;
   }
-  GW_ASSIGN(
-      const PipelineSchedule schedule,
-      choose_pipeline(to_string(o.parallel.order), o.parallel.pp, static_cast<int>(o.accumulate)));
-  GW_TRY(for_each_stage_plan(problem.model, schedule, {}, o.zero == 3, [&](const StagePlan& plan) {
+  const auto add_stage = [&](const StagePlan& plan) -> Status {
     GW_ASSIGN(const std::int64_t largest, add(&plan));
     estimate.by_stage.push_back(largest);
     return Status();
-  }));
+  };
+  const auto rule = o.parallel.stream_rule(static_cast<int>(o.accumulate));
+  for (int rank = 0; rule && rank < rule->ranks; ++rank) {
+    GW_ASSIGN(const StagePlan plan, plan_stream(problem.model, *rule, rank));
+    GW_TRY(add_stage(plan));
+  }
+  if (rule) return most;
+  GW_ASSIGN(
+      const PipelineSchedule schedule,
+      choose_pipeline(to_string(o.parallel.order), o.parallel.pp, static_cast<int>(o.accumulate)));
+  GW_TRY(for_each_stage_plan(problem.model, schedule, {}, o.zero == 3, add_stage));
   return most;
 }
 
@@ -180,7 +187,8 @@ Result<RunEstimate> estimate_run(const TrainOptions& o, const Problem& problem, 
     GW_ASSIGN(estimate.ranks, workers_among(o, ranks));
   }
   estimate.tensor_ranks = o.parallel.tp;
-  const int replicas = std::max(estimate.ranks / (o.parallel.pp * o.parallel.tp), 1);
+  const int pipelines = std::max(estimate.ranks / (o.parallel.pp * o.parallel.tp), 1);
+  const int replicas = pipelines * o.parallel.pipes();
   GW_ASSIGN(RunMemoryQuestion question, question_of(o, problem, 0, replicas));
   if (estimate.at_least) question = least_of(question);
   GW_ASSIGN(const RankNeeds most, most_of(o, problem, question, estimate));

@@ -22,12 +22,13 @@ Result<TrainingOptions> training_options(const TrainOptions& o, const DataSet& d
   t.batch = o.batch;
   t.rank = groups.coordinates().dp;
   t.ranks = groups.sizes().dp;
-  t.accumulate = static_cast<int>(o.accumulate);
+  t.accumulate = static_cast<int>(o.accumulate) / o.parallel.pipes();
   if (o.epochs > 0) {
     t.epochs = o.epochs;
   } else {
     t.steps = o.steps;
   }
+  if (!o.checkpoint.empty()) t.drain_every = o.checkpoint_every;
   t.lr = o.lr;
   t.clip = o.clip;
   t.clip_worker = o.clip_worker;

@@ -63,6 +63,11 @@ TEST(ParallelSpec, CanonicalTextsReadBackAsThemselves) {
                                  "pp=2/zb-v-half",
                                  "pp=8/zb-v-min",
                                  "pp=4/breadth-first",
+                                 "pp=4/chimera",
+                                 "pp=4/chimera[doubling=on]",
+                                 "pp=4/pipedream",
+                                 "pp=4/pipedream[vertical_sync=on]",
+                                 "pp=4/2bw",
                                  "pp=4/breadth-first[chunks=1]",
                                  "pp=4/file[a/b=c,d.txt]",
                                  "dp=1048576,tp=3,pp=5/zb-h1,zero=3",
@@ -91,7 +96,8 @@ TEST(ParallelSpec, OtherTextsOfOneValueHaveItsCanonicalText) {
 TEST(ParallelSpec, WrongTextsAreAnsweredByItem) {
   const std::string items = "dp=N, tp=N[/LAYOUT], pp=N[/SCHEDULE] or zero=N";
   const std::string schedules =
-      "(expected gpipe, 1f1b, interleaved, zb-h1, zb-v, zb-v-half, zb-v-min, breadth-first, file)";
+      "(expected gpipe, 1f1b, interleaved, zb-h1, zb-v, zb-v-half, zb-v-min, breadth-first, "
+      "chimera, pipedream, 2bw, file)";
   const std::vector<std::pair<std::string, std::string>> all{
       {"", "item '': expected " + items},
       {"dp=2,", "item '': expected " + items},

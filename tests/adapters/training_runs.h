@@ -186,7 +186,11 @@ inline Status train_by_plan(const Training& training, const Plan& plan, Communic
   TrainingCheckpoint saver(communicator, trainer, strategy, files(training, plan.save_to));
   if (!plan.save_to.empty() && plan.save_after == 0) GW_TRY(saver.save(training.lr, 1));
   const auto on_step = [&](const StepReport& step) -> Status {
-    heard.losses.push_back(step.loss);
+    if (step.averaged) {
+      heard.losses.insert(heard.losses.end(), step.earlier_losses.begin(),
+                          step.earlier_losses.end());
+      heard.losses.push_back(step.loss);
+    }
     if (plan.save_to.empty() || step.step + 1 != plan.save_after) return {};
     return saver.save(step.lr, 1);
   };

@@ -307,6 +307,29 @@ TEST(Plan, WhatStagesCannotDoIsRefused) {
   }
 }
 
+// Two ranks hold each stage: twice the parameters of one direction, and replicas that shard them.
+TEST(Plan, RanksOfBothDirectionsHoldTwoStages) {
+  const auto one = rank_rows({}, "pp=4/gpipe", "0", "8");
+  const auto both = rank_rows({}, "pp=4/chimera", "1", "8");
+  const auto doubled = rank_rows({}, "pp=4/chimera[doubling=on]", "1", "8");
+  ASSERT_EQ(both.size(), 4U);
+  ASSERT_EQ(doubled.size(), 4U);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(both[rank]["stages"].size(), 2U);
+    EXPECT_EQ(both[rank]["contexts"], 4);
+    EXPECT_EQ(doubled[rank]["contexts"], 8);
+    EXPECT_EQ(both[rank]["params"], both[3 - rank]["params"]);
+    EXPECT_EQ(both[rank]["optimizer_bytes"], 8 * both[rank]["params"].get<double>() / 2) << rank;
+  }
+  // The ends hold the embedding once.
+  const double ends = one[0]["params"].get<double>() + one[3]["params"].get<double>();
+  EXPECT_EQ(both[0]["params"], ends - 100 * 64);
+  EXPECT_THAT(
+      plan({"--params", "1e6", "--parallel", "pp=2/chimera", "--accumulate", "2", "--zero", "2"})
+          .error,
+      fails(Code::kUnsupported, "--zero 2", "pp=2/chimera", "0 or 1"));
+}
+
 TEST(Plan, PipelineIsTheNumberOfStages) {
   const std::vector<std::string> shape{"--layers",     "4",   "--width",      "64",
                                        "--heads",      "4",   "--sequence",   "32",

@@ -21,6 +21,10 @@ MESHES = [mesh for mesh in itertools.product(range(1, 5), repeat=3) if 2 <= mesh
 SAMPLED = [(1, 2, 1), (1, 1, 3), (1, 2, 2), (2, 1, 2)]
 
 
+def accumulating(micro_batches):
+    return [micro_batches if word == "6" else word for word in TRAINED]
+
+
 def totals(words, trained=TRAINED, timeout=120):
     """The last line of the metrics of a run."""
     with tempfile.TemporaryDirectory() as folder:
@@ -85,6 +89,26 @@ class StagesAsProcesses(unittest.TestCase):
                     self.assertEqual(there["ranks"], ranks)
                     if "dp=2" not in mesh or model == "cnn":  # batch norm is of a replica's micro-batch
                         self.assertAlmostEqual(there["test_loss"], alone["test_loss"], delta=1e-4)
+
+    # Two ranks hold each stage, and are the replicas.
+    def test_both_directions(self):
+        whole = totals([GRADWIRE, "run", "-n", "2", "--", GRADWIRE, "train", "--parallel", "dp=2"], accumulating("3"))
+        for ranks in (2, 4):
+            for transport in ("ucx", "tcp"):
+                with self.subTest(transport=transport, ranks=ranks):
+                    there = totals([GRADWIRE, "run", "-n", str(ranks), "--timeout", "60", "--", GRADWIRE, "train",
+                                    "--transport", transport, "--parallel", f"pp={ranks}/chimera"])
+                    self.assertEqual(there["params_hash"], whole["params_hash"])
+
+    def test_without_a_flush(self):
+        for ranks in (2, 4):
+            for schedule, accumulate in (("pipedream", "1"), ("pipedream[vertical_sync=on]", "1"), ("2bw", "6")):
+                flags = [GRADWIRE, "train", "--parallel", f"pp={ranks}/{schedule}"]
+                threads = totals(flags, accumulating(accumulate))
+                with self.subTest(ranks=ranks, schedule=schedule):
+                    there = totals([GRADWIRE, "run", "-n", str(ranks), "--timeout", "60", "--", *flags, "--transport", "ucx"],
+                                   accumulating(accumulate))
+                    self.assertEqual(there["params_hash"], threads["params_hash"])
 
     def test_replicas_of_stages(self):
         whole = totals([GRADWIRE, "run", "-n", "2", "--", GRADWIRE, "train", "--parallel", "dp=2"])

@@ -219,5 +219,52 @@ TEST(Mesh, PartsBehindOneAnother) {
   EXPECT_EQ(part_begin(4, 3, 2, 5), parts_elems(5, 3) * 4 + 10);
 }
 
+// Four ranks a pipeline, two pipelines: the job's ranks are [4][2], as without it.
+TEST(Mesh, OfBothWaysCountsTwoRanksOfAPipelineAsReplicas) {
+  const MeshSizes sizes{.pp = 2, .dp = 4, .tp = 1, .both_ways = true};
+  ASSERT_TRUE(check_mesh(sizes, 8).ok());
+  const auto group = [&](MeshScope scope, int rank) { return group_ranks(sizes, scope, rank); };
+  using Ranks = std::vector<int>;
+  for (const int rank : {0, 2, 4, 6}) EXPECT_EQ(group(MeshScope::kPp, rank), (Ranks{0, 2, 4, 6}));
+  for (const int rank : {0, 6, 1, 7}) {
+    EXPECT_EQ(coordinates_of(sizes, rank).pp, 0);
+    // Down and up of pipeline 0, then of pipeline 1.
+    EXPECT_EQ(group(MeshScope::kDp, rank), (Ranks{0, 6, 1, 7}));
+  }
+  EXPECT_EQ(group(MeshScope::kDp, 5), (Ranks{2, 4, 3, 5}));
+  EXPECT_EQ(group(MeshScope::kReplica, 5), (Ranks{3, 5}));
+  EXPECT_EQ(group(MeshScope::kModel, 1), (Ranks{1, 3}));
+  EXPECT_EQ(group(MeshScope::kModel, 5), (Ranks{7, 5}));
+  EXPECT_EQ(group(MeshScope::kWorld, 5), (Ranks{0, 1, 2, 3, 4, 5, 6, 7}));
+}
+
+TEST(Mesh, GroupsOfBothWaysDivideTheWorld) {
+  for (const MeshSizes& whole : many_sizes()) {
+    const MeshSizes sizes{whole.pp, 2 * whole.dp, whole.tp, true};
+    for (int rank = 0; rank < ranks_of(sizes); ++rank) {
+      EXPECT_EQ(rank_at(sizes, coordinates_of(sizes, rank)), rank) << to_string(sizes);
+    }
+    for (const MeshScope scope : kMeshScopes) {
+      const std::string where = to_string(sizes) + " " + std::string(to_string(scope));
+      std::vector<std::vector<int>> by_index(static_cast<std::size_t>(group_count(sizes, scope)));
+      std::set<int> seen;
+      for (int rank = 0; rank < ranks_of(sizes); ++rank) {
+        const std::vector<int> group = group_ranks(sizes, scope, rank);
+        const int index = group_index(sizes, scope, rank);
+        ASSERT_EQ(group.empty(), index < 0) << where;
+        if (group.empty()) continue;
+        EXPECT_EQ(std::ranges::count(group, rank), 1) << where << " rank " << rank;
+        std::vector<int>& known = by_index.at(static_cast<std::size_t>(index));
+        if (known.empty()) {
+          for (const int member : group) EXPECT_TRUE(seen.insert(member).second) << where;
+          known = group;
+        }
+        EXPECT_EQ(known, group) << where << ": members of group " << index << " differ";
+      }
+      for (const std::vector<int>& group : by_index) EXPECT_FALSE(group.empty()) << where;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace gradwire::mesh_test

@@ -174,6 +174,7 @@ Status add_passes(RunMemory& m, const Model<float>& model, const RunMemoryQuesti
   of(m.device, MemoryClass::kActivations) = stages.activations;
   of(m.device, MemoryClass::kWorkspace) += stages.workspace;
   of(m.device, MemoryClass::kMessages) = stages.messages;
+  of(m.device, MemoryClass::kVersions) = stages.versions;
   return {};
 }
 

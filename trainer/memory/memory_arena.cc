@@ -12,8 +12,8 @@ namespace gradwire {
 
 std::string_view to_string(MemoryClass what) {
   static constexpr std::array<std::string_view, kMemoryClasses> kNames{
-      "parameters",  "gradients", "main_gradients", "master",        "moments", "gathered",
-      "activations", "workspace", "messages",       "communication", "other"};
+      "parameters",  "gradients", "main_gradients", "master",   "moments",       "gathered",
+      "activations", "workspace", "messages",       "versions", "communication", "other"};
   return kNames[static_cast<std::size_t>(what)];
 }
 

@@ -27,12 +27,13 @@ enum class MemoryClass : std::uint8_t {
   kActivations,    // of forward, for backward
   kWorkspace,      // derivatives by activations, scratch
   kMessages,       // activations and their gradients between stages of a pipeline
+  kVersions,       // older weights, which micro-batches under way read
   kCommunication,  // what exchanges keep and send from
   kOther,          // running statistics, momenta of workers, chunks on their way
 };
-inline constexpr std::size_t kMemoryClasses = 11;
+inline constexpr std::size_t kMemoryClasses = 12;
 // "parameters", "gradients", "main_gradients", "master", "moments", "gathered", "activations",
-// "workspace", "messages", "communication", "other".
+// "workspace", "messages", "versions", "communication", "other".
 std::string_view to_string(MemoryClass what);
 
 // Bytes.

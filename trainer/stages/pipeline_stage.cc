@@ -68,6 +68,12 @@ Result<std::span<float>> PipelineStage::open(int micro, const ModelPass<float>& 
                                         micro, contexts_.size()));
 }
 
+Status PipelineStage::read(int micro, std::span<const float> params) {
+  GW_ASSIGN(Context* const one, context(micro));
+  one->pass.params = params;
+  return {};
+}
+
 Result<std::span<const float>> PipelineStage::forward(int micro, LayerGate* gate) {
   GW_ASSIGN(Context* const one, context(micro));
   GW_TRY(walk_->forward(one->pass, gate));

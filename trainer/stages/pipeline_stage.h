@@ -47,6 +47,8 @@ class PipelineStage {
   // A micro-batch of pass.rows samples begins. The caller writes what is returned: the input,
   // (rows, input). `pass`: as Model's, without activations; what it borrows lives until close().
   Result<std::span<float>> open(int micro, const ModelPass<float>& pass);
+  // What is left of its passes reads these parameters: where those of open() have changed since.
+  Status read(int micro, std::span<const float> params);
   // Returns the output. Of all passes: a gate brings what a layer computes with; null: it is there.
   Result<std::span<const float>> forward(int micro, LayerGate* gate);
   Result<std::span<const float>> output(int micro);

@@ -1,5 +1,9 @@
 #include "trainer/stages/stage_costs.h"
 
+#include <algorithm>
+
+#include "trainer/pipeline/generators/generators.h"
+
 namespace gradwire {
 
 PipelineCosts stage_costs(const Model<float>& model, const StagePlan& plan) {
@@ -17,9 +21,20 @@ PipelineCosts stage_costs(const Model<float>& model, const StagePlan& plan) {
   return costs;
 }
 
-Result<double> stage_bubble(const Model<float>& model, const StagePlan& plan) {
-  GW_ASSIGN(const PipelineSimulation run,
-            simulate_pipeline(plan.schedule, stage_costs(model, plan)));
+Result<double> stage_bubble(const Model<float>& model, const StagePlan& plan, std::int64_t steps) {
+  PipelineCosts costs = stage_costs(model, plan);
+  if (plan.stream) {
+    constexpr std::int64_t kMostSteps = 1024;
+    const std::int64_t fit = kMostMicroBatches / plan.stream->micro_batches;
+    costs.links = PipelineLinks::kDirect;
+    GW_ASSIGN(
+        const PipelineSimulation run,
+        simulate_pipeline(
+            stream_schedule(*plan.stream, static_cast<int>(std::min({steps, kMostSteps, fit}))),
+            costs));
+    return run.bubble_of_all();
+  }
+  GW_ASSIGN(const PipelineSimulation run, simulate_pipeline(plan.schedule, costs));
   return run.bubble_of_all();
 }
 

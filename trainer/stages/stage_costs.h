@@ -14,7 +14,9 @@ namespace gradwire {
 PipelineCosts stage_costs(const Model<float>& model, const StagePlan& plan);
 
 // Idle over all of the ranks' time in one step under these costs, 0 to 1: what the schedule and the
-// cut leave idle on any machine. Errors as simulate_pipeline().
-Result<double> stage_bubble(const Model<float>& model, const StagePlan& plan);
+// cut leave idle on any machine. Without a flush it is that of `steps` steps from start to
+// drain, at most 1,024 of them. Errors as simulate_pipeline().
+Result<double> stage_bubble(const Model<float>& model, const StagePlan& plan,
+                            std::int64_t steps = 1);
 
 }  // namespace gradwire

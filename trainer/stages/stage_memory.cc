@@ -106,6 +106,10 @@ Result<std::int64_t> context_bytes(const Model<float>& part, const StagePlace& p
 Result<StageMemory> stage_memory(const Model<float>& part, const StagePlan& plan, std::int64_t rows,
                                  const std::string& recompute) {
   StageMemory memory;
+  if (plan.stream) {
+    memory.versions = kFloatBytes * (plan.stream->most_versions(plan.rank) - 1) *
+                      parameter_elems(part.parameters());
+  }
   for (const StagePlace& place : plan.stages) {
     GW_ASSIGN(const PlaceSizes sizes, sizes_of(part, place, rows, recompute));
     const StageRoom& room = place.room;
@@ -121,14 +125,15 @@ std::int64_t waiting_gradient_elems(const Model<float>& part, const StagePlan& p
                                     const FoldWays& ways) {
   const GradientTable gradients = part.gradients();
   if (ways.whole) {  // the first one's are the sum's
-    return most_unjoined(own_ops(plan), plan.stages.size(), plan.schedule.micro_batches, 1) *
+    return most_unjoined(own_ops(plan), plan.stages.size(), plan.micro_batches(), 1) *
            gradients.elems();
   }
-  Waiting waiting(gradients.tensors, plan.schedule.micro_batches, ways.first_waits);
+  Waiting waiting(gradients.tensors, plan.micro_batches(), ways.first_waits);
   for (const PipelineOp& op : own_ops(plan)) {
     const StagePlace* const place = place_of(plan, op);
     if (place == nullptr || !gives_weight_gradient(op.kind)) continue;
-    for (const int index : gradients_of(part, *place)) waiting.complete(index, op.micro);
+    const int micro = plan.number_in_pipe(op.micro);
+    for (const int index : gradients_of(part, *place)) waiting.complete(index, micro);
   }
   return waiting.most();
 }

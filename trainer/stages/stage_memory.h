@@ -16,6 +16,7 @@ struct StageMemory {
   std::int64_t activations = 0;  // contexts of all stages
   std::int64_t workspace = 0;    // what a stage's contexts share
   std::int64_t messages = 0;
+  std::int64_t versions = 0;  // of the weights, beside the newest
 };
 // `part`: of plan.layers(). `rows`: samples of a micro-batch. Errors as PipelineStage::create().
 Result<StageMemory> stage_memory(const Model<float>& part, const StagePlan& plan, std::int64_t rows,

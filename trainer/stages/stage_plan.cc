@@ -8,16 +8,35 @@
 
 #include "base/text.h"
 #include "trainer/pipeline/cut_layers.h"
+#include "trainer/pipeline/generators/generators.h"
 #include "trainer/pipeline/lower.h"
 #include "trainer/pipeline/message_room.h"
 
 namespace gradwire {
 namespace {
 
-Status check_served(const PipelineSchedule& schedule) {
-  if (schedule.pipes() != 1) {
+// Two pipes, of which each takes half of the micro-batches.
+bool goes_both_ways(const PipelineSchedule& schedule) {
+  const int half = schedule.micro_batches / 2;
+  if (schedule.size() % 2 != 0 || 2 * half != schedule.micro_batches) return false;
+  if (schedule.rank_of != both_ways_placement(schedule.size(), 1).rank_of) return false;
+  return std::ranges::all_of(schedule.ranks, [&](const auto& ops) {
+    return std::ranges::all_of(ops, [&](const PipelineOp& op) {
+      return op.micro == PipelineOp::kNoMicro || (op.micro >= half) == (op.pipe == 1);
+    });
+  });
+}
+
+Status check_served(const PipelineSchedule& schedule, bool gathers) {
+  if (schedule.pipes() != 1 && !goes_both_ways(schedule)) {
     return {Code::kUnsupported,
-            format("a schedule of %d pipes (stages serve 1)", schedule.pipes())};
+            format("a schedule of %d pipes (stages serve 1, or chimera's placement with half of "
+                   "the micro-batches in each)",
+                   schedule.pipes())};
+  }
+  if (schedule.pipes() != 1 && gathers) {
+    return {Code::kUnsupported,
+            "parameters that are gathered for stages of two pipes (expected whole ones)"};
   }
   for (const auto& ops : schedule.ranks) {
     for (const PipelineOp& op : ops) {
@@ -127,8 +146,10 @@ int most_unjoined(const std::vector<PipelineOp>& ops, std::size_t stages, int mi
   int most = 0;
   for (const PipelineOp& op : ops) {
     if (!gives_weight_gradient(op.kind)) continue;
-    if (left[op.micro] == stages && op.micro >= first) most = std::max(most, ++now);
-    --left[op.micro];
+    const int micro = op.micro % micro_batches;
+    const auto at = static_cast<std::size_t>(micro);
+    if (left[at] == stages && micro >= first) most = std::max(most, ++now);
+    --left[at];
     for (; joined < left.size() && left[joined] == 0; ++joined) {
       now -= static_cast<int>(joined) >= first ? 1 : 0;
     }
@@ -179,7 +200,7 @@ Result<std::vector<std::string>> shared_parameters(const Model<float>& model,
     const int owner = stage_of_layer(plan, layer_of_parameter(model, parameter));
     const int user_rank = rank_of[static_cast<std::size_t>(user)];
     const int owner_rank = rank_of[static_cast<std::size_t>(owner)];
-    if (user_rank == owner_rank) continue;
+    if (plan.place_of(user_rank) == plan.place_of(owner_rank)) continue;
     const std::string& name = model.parameters()[static_cast<std::size_t>(parameter)].name;
     const bool ends = owner == 0 && user == plan.schedule.stages() - 1;
     if (!ends || owner_rank != 0 || user_rank != plan.schedule.size() - 1) {
@@ -198,10 +219,10 @@ Result<std::vector<std::string>> shared_parameters(const Model<float>& model,
 }  // namespace
 
 std::vector<std::vector<LayerRange>> layers_by_rank(const StagePlan& plan) {
-  std::vector<std::vector<LayerRange>> layers(static_cast<std::size_t>(plan.schedule.size()));
+  std::vector<std::vector<LayerRange>> layers(static_cast<std::size_t>(plan.places()));
   const std::vector<int>& rank_of = plan.schedule.rank_of.front();
   for (std::size_t stage = 0; stage < plan.cuts.size(); ++stage) {
-    layers[static_cast<std::size_t>(rank_of[stage])].push_back(plan.cuts[stage]);
+    layers[static_cast<std::size_t>(plan.place_of(rank_of[stage]))].push_back(plan.cuts[stage]);
   }
   return layers;
 }
@@ -211,7 +232,7 @@ ModelShare share_of_stages(const Model<float>& model, const StagePlan& plan) {
   for (const std::vector<LayerRange>& ranges : layers_by_rank(plan)) {
     held.push_back(model.part(ranges).parameters());
   }
-  return share_of_tables(model.parameters(), held, plan.rank);
+  return share_of_tables(model.parameters(), held, plan.place_of(plan.rank));
 }
 
 namespace {
@@ -219,7 +240,7 @@ namespace {
 // What is the same on all ranks.
 Result<StagePlan> common_plan(const Model<float>& model, const PipelineSchedule& schedule,
                               const PipelineExecution& how, bool gathers) {
-  GW_TRY(check_served(schedule));
+  GW_TRY(check_served(schedule, gathers));
   StagePlan plan{.schedule = schedule, .how = how, .evaluation = how, .gathers = gathers};
   GW_ASSIGN(plan.cuts, cut_model(model, schedule.stages()));
   GW_ASSIGN(plan.shared, shared_parameters(model, plan));
@@ -236,21 +257,25 @@ StagePlan plan_of_rank(const StagePlan& common, const PipelineSchedule& schedule
   plan.rank = rank;
   const std::vector<PipelineOp>& ops = schedule.ranks[static_cast<std::size_t>(rank)];
   std::size_t here = 0;
-  for (int stage = 0; stage < schedule.stages(); ++stage) {
+  for (int number = 0; number < schedule.stages() * schedule.pipes(); ++number) {
+    const int stage = number / schedule.pipes();
+    const int pipe = number % schedule.pipes();
     const LayerRange& layers = plan.cuts[static_cast<std::size_t>(stage)];
-    if (schedule.rank_of.front()[static_cast<std::size_t>(stage)] != rank) continue;
+    const std::vector<int>& rank_of = schedule.rank_of[static_cast<std::size_t>(pipe)];
+    if (rank_of[static_cast<std::size_t>(stage)] != rank) continue;
     const std::size_t count = layers.end - layers.begin;
     const bool split = std::ranges::any_of(ops, [&](const PipelineOp& op) {
       return op.kind == PipelineOpKind::kBackwardInput && op.stage == stage;
     });
     plan.stages.push_back({.stage = stage,
+                           .pipe = pipe,
                            .layers = layers,
                            .here = {here, here + count},
                            .contexts = most_contexts(ops, stage),
                            .split = split});
     here += count;
   }
-  plan.at_a_time = std::max(most_unjoined(ops, plan.stages.size(), schedule.micro_batches, 0), 1);
+  plan.at_a_time = std::max(most_unjoined(ops, plan.stages.size(), plan.micro_batches(), 0), 1);
   return plan;
 }
 
@@ -261,6 +286,47 @@ Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule&
   GW_ASSIGN(const StagePlan common, common_plan(model, schedule, how, gathers));
   StagePlan plan = plan_of_rank(common, schedule, rank);
   bound_messages(plan, message_room(plan.schedule, rank), message_room(plan.forwards, rank));
+  return plan;
+}
+
+namespace {
+
+// Room for the messages of a rank in training: what it has in a few steps, from start to drain.
+Result<StageRoom> stream_room(const StreamRule& rule, int rank) {
+  const int steps = 3 * rule.window() / rule.micro_batches;
+  GW_ASSIGN(const PipelineSchedule lowered,
+            lower_pipeline(stream_schedule(rule, steps), PipelineLinks::kTagged));
+  return message_room(lowered, rank).stages[static_cast<std::size_t>(rank)];
+}
+
+}  // namespace
+
+Result<StagePlan> plan_stream(const Model<float>& model, const StreamRule& rule, int rank) {
+  const bool delayed = rule.versions == StreamRule::Versions::kDelayed;
+  if (delayed && rule.micro_batches < rule.ranks) {
+    return Status(Code::kInvalidArgument,
+                  format("2bw of %d micro-batches a step (expected at least %d, one for each rank)",
+                         rule.micro_batches, rule.ranks));
+  }
+  if (!delayed && rule.micro_batches != 1) {
+    return Status(Code::kInvalidArgument,
+                  format("pipedream of %d micro-batches a step (expected 1)", rule.micro_batches));
+  }
+  if (!model.buffers().empty()) {
+    return Status(Code::kUnsupported,
+                  "running statistics, " + model.buffers().front().name +
+                      " among them, without a flush (expected a model without batch norm)");
+  }
+  const PipelineSchedule schedule = one_f_one_b_schedule(rule.ranks, rule.window());
+  GW_ASSIGN(StagePlan plan, plan_stages(model, schedule, rank, {}));
+  if (!plan.shared.empty()) {
+    return Status(Code::kUnsupported, plan.shared.front() +
+                                          " on two ranks without a flush (expected ends that are "
+                                          "not tied)");
+  }
+  plan.stream = rule;
+  GW_ASSIGN(const StageRoom room, stream_room(rule, rank));
+  plan.stages.front().room = larger(plan.stages.front().room, room);
   return plan;
 }
 

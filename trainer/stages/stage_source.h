@@ -12,6 +12,7 @@
 #include "gradwire/status.h"
 #include "trainer/device_batch.h"
 #include "trainer/pipeline/run/executor.h"
+#include "trainer/pipeline/run/stream_executor.h"
 #include "trainer/pipeline/run/transfers.h"
 #include "trainer/stages/stage_plan.h"
 #include "trainer/stages/stage_statistics.h"
@@ -27,8 +28,9 @@ class StageSource final : public StepGradientSource {
   // Where the plan gathers, a gate has each layer opened once a step, forward, from the first to
   // the last; else it is this rank's own: layers are opened in the schedule's order. kUnsupported
   // names what stages do not serve: micro-batches that are handed over one by one, momentum
-  // at the worker of a parameter that two ranks hold. kInvalidArgument: another number of
-  // micro-batches than the schedule's, or of peers than the model is shared by.
+  // at the worker of a parameter that two ranks hold, and without a flush a device, a loss scale,
+  // global norms, an optimizer whose state is not by element, an offload. kInvalidArgument: another
+  // number of micro-batches than the schedule's, or of peers than the model is shared by.
   static Result<std::unique_ptr<StepGradientSource>> create(const SourceParts& parts,
                                                             const StagePlan& plan,
                                                             PipelineTransfers& transfers,
@@ -39,6 +41,7 @@ class StageSource final : public StepGradientSource {
   Result<Judgement> judge(Range share, std::int64_t most, LayerGate* gate) override;
   std::vector<std::size_t> openings(Way way) const override;
   RunningStatistics& running() override { return statistics_; }
+  bool is_under_way() const override { return step_in_stream_ > 0; }
   double waited_seconds() const override { return waited_seconds_; }
   void tell(const OnTrainerSpan* told) override;
 
@@ -53,6 +56,11 @@ class StageSource final : public StepGradientSource {
   TiedSum timed(TiedSum tied_sum);
   void tell_of(const PipelineOpTime& time) const;
   Status hand_over(int index, const Ready& ready);
+  Status check_stream_served(const TrainingOptions& options) const;
+  void choose_step(const StepPlace& place);
+  void choose_stream(const StepPlace& place);
+  Status run_stream();
+  void choose_evaluated(Range share, int pipe, std::int64_t round);
 
   const Model<float>& model_;
   const DataSet& data_;
@@ -63,6 +71,9 @@ class StageSource final : public StepGradientSource {
   LayerPeers* peers_;
   std::unique_ptr<DeviceBatch> there_;  // null on the host
   StageStatistics statistics_;
+  int replica_;   // coordinate of dp: one of those that this rank's pipeline stands for
+  int replicas_;  // dp
+  int pipes_;
   std::int64_t evaluated_;  // samples of an evaluation's pass
   LayerGate* gate_ = nullptr;
   const OnTrainerSpan* told_ = nullptr;
@@ -77,6 +88,16 @@ class StageSource final : public StepGradientSource {
   int next_ = 0;                 // the last parameter that has not been handed over
   std::unique_ptr<StageWork> work_;
   std::optional<PipelineExecutor> training_;
+  // Without a flush, in place of it: since the last drain, which step is next and how many there
+  // will be; micro-batches have samples of their own, as theirs are of several steps.
+  std::optional<StreamExecutor> streaming_;
+  StreamRule rule_;
+  int stage_ = 0;
+  std::int64_t steps_per_epoch_;
+  std::int64_t step_in_stream_ = 0;
+  std::int64_t steps_of_stream_ = 0;
+  std::int64_t begun_ = 0;                           // micro-batches
+  std::vector<std::vector<std::uint32_t>> samples_;  // by a micro-batch's number
   std::optional<PipelineExecutor> evaluating_;
 };
 

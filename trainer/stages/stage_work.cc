@@ -20,9 +20,9 @@ Result<std::unique_ptr<StageWork>> StageWork::create(const Model<float>& model, 
                                                      const StagePlan& plan,
                                                      const Options& options) {
   std::unique_ptr<StageWork> made(new StageWork(model, data, options));
-  const std::vector<int>& rank_of = plan.schedule.rank_of.front();
   const int last = plan.schedule.stages() - 1;
-  const auto is_here = [&](int stage) {
+  const auto is_here = [&](int pipe, int stage) {
+    const std::vector<int>& rank_of = plan.schedule.rank_of[static_cast<std::size_t>(pipe)];
     return stage >= 0 && stage <= last && rank_of[static_cast<std::size_t>(stage)] == plan.rank;
   };
   for (const StagePlace& place : plan.stages) {
@@ -38,8 +38,8 @@ Result<std::unique_ptr<StageWork>> StageWork::create(const Model<float>& model, 
                                         .number = place.stage,
                                         .is_first = place.stage == 0,
                                         .is_last = place.stage == last,
-                                        .next_here = is_here(place.stage + 1),
-                                        .before_here = is_here(place.stage - 1)});
+                                        .next_here = is_here(place.pipe, place.stage + 1),
+                                        .before_here = is_here(place.pipe, place.stage - 1)});
     const StageRoom& room = place.room;
     const MemoryArena& memory = options.memory;
     GW_ASSIGN(held->activations_in, MessagePool::create(memory, in, room.activations_in));
@@ -54,6 +54,14 @@ Result<std::unique_ptr<StageWork>> StageWork::create(const Model<float>& model, 
     if (std::ranges::find(plan.shared, name) != plan.shared.end()) made->shared_.push_back(index);
   }
   made->micros_.resize(static_cast<std::size_t>(plan.schedule.micro_batches));
+  made->adding_.resize(static_cast<std::size_t>(plan.micro_batches()));
+  const int copies = plan.stream ? plan.stream->most_versions(plan.rank) - 1 : 0;
+  for (int copy = 0; copy < copies; ++copy) {
+    const auto bytes =
+        static_cast<std::size_t>(parameter_elems(model.parameters())) * sizeof(float);
+    GW_ASSIGN(Buffer memory, options.memory.allocate(MemoryClass::kVersions, bytes));
+    made->copies_.push_back({std::move(memory)});
+  }
   made->inputs_.resize(static_cast<std::size_t>(options.max_rows * data.shape().elems()));
   made->output_loss_ = OutputLoss<float>(model.loss(), model.class_share(), options.peers,
                                          options.max_rows * data.labels_per_sample());
@@ -64,7 +72,8 @@ Result<std::unique_ptr<StageWork>> StageWork::create(const Model<float>& model, 
 void StageWork::begin_step(const Step& step) {
   evaluates_ = false;
   step_ = step;
-  for (Micro& micro : micros_) micro = {.stages_left = held_.size()};
+  for (Micro& micro : micros_) micro = {};
+  for (Sum& sum : adding_) sum = {.stages_left = held_.size()};
 }
 
 void StageWork::begin_evaluation(const StageValues& values,
@@ -78,6 +87,7 @@ void StageWork::begin_evaluation(const StageValues& values,
 }
 
 void StageWork::stop() {
+  for (Copy& copy : copies_) copy.number = -1;
   for (const auto& held : held_) {
     held->stage.close_all();
     for (MessagePool* pool : {&held->activations_in, &held->activations_out, &held->gradients_in,
@@ -90,7 +100,7 @@ void StageWork::stop() {
 double StageWork::mean_loss() const {
   double loss = 0;
   for (const Micro& micro : micros_) loss += micro.loss;
-  return loss / static_cast<double>(micros_.size());
+  return loss / static_cast<double>(adding_.size());
 }
 
 Result<StageWork::Held*> StageWork::held(int stage) {
@@ -113,9 +123,13 @@ std::int64_t StageWork::rows_of(int micro) const {
 Status StageWork::run(const PipelineOp& op) {
   GW_ASSIGN(Held* const there, held(op.stage));
   switch (op.kind) {
-    case PipelineOpKind::kForward: return forward(*there, op.micro);
+    case PipelineOpKind::kForward: return forward(*there, op);
     case PipelineOpKind::kBackward:
     case PipelineOpKind::kBackwardInput:
+      if (!copies_.empty()) {
+        GW_ASSIGN(const std::span<const float> params, version(op.version));
+        GW_TRY(there->stage.read(op.micro, params));
+      }
       GW_TRY(there->is_last ? derive_loss(*there, op.micro) : take_gradient(*there, op.micro));
       GW_TRY(op.kind == PipelineOpKind::kBackward
                  ? add_gradients(*there, op)
@@ -130,10 +144,61 @@ Status StageWork::run(const PipelineOp& op) {
     case PipelineOpKind::kUnshard: return gather(*there, true);
     case PipelineOpKind::kReshard: return gather(*there, false);
     case PipelineOpKind::kReduceTied: return add_tied();
+    case PipelineOpKind::kStashWeights: return stash(*there, op.version);
+    case PipelineOpKind::kDropWeights: return drop(op.version);
     default:
       return {Code::kUnsupported,
-              format("%s (stages serve F, B, I, W and RT)", to_string(op).c_str())};
+              format("%s (stages serve F, B, I, W, RT, STASH and DROP)", to_string(op).c_str())};
   }
+}
+
+// The newest is where the optimizer steps it.
+Result<std::span<const float>> StageWork::version(int number) const {
+  const auto copy = std::ranges::find(copies_, number, &Copy::number);
+  if (copy != copies_.end()) return std::span<const float>(copy->values());
+  if (number == step_.newest || evaluates_) return step_.values.params;
+  return Status(Code::kInternal, format("version %d of the weights is not here (expected %d, the "
+                                        "newest, or one of %zu copies)",
+                                        number, step_.newest, copies_.size()));
+}
+
+LayerGate* StageWork::gate_of(int version) const {
+  const bool is_copy = std::ranges::find(copies_, version, &Copy::number) != copies_.end();
+  return is_copy ? nullptr : layer_gate();
+}
+
+// Layer by layer, as a gate brings them.
+Status StageWork::stash(const Held& held, int number) {
+  const auto free = std::ranges::find(copies_, -1, &Copy::number);
+  if (free == copies_.end() || number != step_.newest) {
+    return {Code::kInternal,
+            format("version %d of the weights beside %zu others (expected %d, beside fewer)",
+                   number, copies_.size(), step_.newest)};
+  }
+  const ParameterTable& table = model_.parameters();
+  const LayerRange& layers = held.stage.layers();
+  for (std::size_t layer = layers.begin; layer < layers.end; ++layer) {
+    const auto [first, end] = model_.parameters_of(layer);
+    if (first == end) continue;
+    if (layer_gate() != nullptr) GW_TRY(layer_gate()->open(layer, Way::kForward));
+    const ParameterInfo& last = table[static_cast<std::size_t>(end) - 1];
+    const auto begin = static_cast<std::size_t>(table[static_cast<std::size_t>(first)].offset);
+    const auto count = static_cast<std::size_t>(last.offset + last.shape.elems()) - begin;
+    GW_TRY(memory_.copy(step_.values.params.subspan(begin, count),
+                        free->values().subspan(begin, count)));
+    if (layer_gate() != nullptr) GW_TRY(layer_gate()->close(layer, Way::kForward));
+  }
+  free->number = number;
+  return {};
+}
+
+Status StageWork::drop(int number) {
+  const auto copy = std::ranges::find(copies_, number, &Copy::number);
+  if (copy == copies_.end()) {
+    return {Code::kInternal, format("version %d of the weights is not kept", number)};
+  }
+  copy->number = -1;
+  return {};
 }
 
 // A stage's layers in their order, which is that of every pass.
@@ -181,8 +246,10 @@ std::span<const std::uint32_t> StageWork::read_labels(int micro) {
   return labels;
 }
 
-Status StageWork::forward(Held& held, int micro) {
-  const ModelPass<float> pass = pass_of(micro);
+Status StageWork::forward(Held& held, const PipelineOp& op) {
+  const int micro = op.micro;
+  ModelPass<float> pass = pass_of(micro);
+  GW_ASSIGN(pass.params, version(op.version));
   GW_ASSIGN(const std::span<float> input, held.stage.open(micro, pass));
   if (held.is_first) {
     const TimedSpan span(step_.told, TrainerSpan::Kind::kLoad,
@@ -196,7 +263,7 @@ Status StageWork::forward(Held& held, int micro) {
     GW_TRY(memory_.copy(message.first(input.size()), input));
     pool.give_back(micro);
   }
-  if (pass.rows > 0) GW_TRY(held.stage.forward(micro, layer_gate()).error());
+  if (pass.rows > 0) GW_TRY(held.stage.forward(micro, gate_of(op.version)).error());
   if (!held.is_last) {
     GW_ASSIGN(const std::span<const float> output, held.stage.output(micro));
     GW_ASSIGN(const std::span<float> message, held.activations_out.take(micro));
@@ -300,23 +367,24 @@ Status StageWork::add_tied() {
 
 // Of the stage's weights, to the fold.
 Status StageWork::add_gradients(Held& held, const PipelineOp& op) {
-  Micro& micro = micros_[op.micro];
-  if (micro.stages_left == held_.size()) {
-    GW_ASSIGN(micro.grads, step_.fold->begin(op.micro));
+  const int number = op.micro % static_cast<int>(adding_.size());
+  Sum& sum = adding_[static_cast<std::size_t>(number)];
+  if (sum.stages_left == held_.size()) {
+    GW_ASSIGN(sum.grads, step_.fold->begin(number));
   }
   auto complete = [&](int index) {
-    GW_TRY(sums_.add_micro_batch(*step_.fold, index, op.micro));
-    GW_ASSIGN(const bool done, step_.fold->ready(index, op.micro));
+    GW_TRY(sums_.add_micro_batch(*step_.fold, index, number));
+    GW_ASSIGN(const bool done, step_.fold->ready(index, number));
     const int parameter = step_.fold->parameter_of(index);
     if (!done || is_shared(parameter)) return Status();
     GW_TRY(sums_.add(*step_.fold, parameter));
     return step_.done(parameter);
   };
   GW_TRY(op.kind == PipelineOpKind::kBackward
-             ? held.stage.backward(op.micro, micro.grads, std::ref(complete), layer_gate())
-             : held.stage.backward_params(op.micro, micro.grads, std::ref(complete), layer_gate()));
-  if (--micro.stages_left > 0) return {};
-  return step_.fold->micro_batch_done(op.micro, step_.batches[op.micro].loss_scale);
+             ? held.stage.backward(op.micro, sum.grads, std::ref(complete), gate_of(op.version))
+             : held.stage.backward_params(op.micro, sum.grads, std::ref(complete), layer_gate()));
+  if (--sum.stages_left > 0) return {};
+  return step_.fold->micro_batch_done(number, step_.batches[op.micro].loss_scale);
 }
 
 Result<std::span<float>> StageWork::taken(const PipelineOp& op) {

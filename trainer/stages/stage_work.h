@@ -1,6 +1,6 @@
 // What the operations of one rank's list do with real layers: F, B, I and W of its stages, UNSHARD
-// and RESHARD of their parameters, the messages between them, and RT, which adds up gradients of
-// parameters that two ranks hold.
+// and RESHARD of their parameters, STASH and DROP of versions of these, the messages between them,
+// and RT, which adds up gradients of parameters that two ranks hold.
 //
 // A message is a micro-batch's activations or their derivative, (rows, width) in fp32, always with
 // room for all rows. Between stages of one rank it is handed over in place.
@@ -68,10 +68,12 @@ class StageWork final : public PipelineWork {
     // Parameter `index` has all of its micro-batches' gradients, of all ranks: in any order.
     std::function<Status(int index)> done = {};
     LayerGate* gate = nullptr;  // null: parameters are there
+    int newest = 0;             // the version of `values`
     const OnTrainerSpan* told = nullptr;
   };
   void begin_step(const Step& step);
-  // Of the step, once it is settled: the mean of the losses where the last stage is, else 0.
+  // Of the step, once it is settled: the mean of the losses of the pipe whose last stage is here,
+  // else 0.
   double mean_loss() const;
 
   // Samples of the evaluation, by micro-batch; what is behind them is empty. Forwards alone follow.
@@ -107,9 +109,12 @@ class StageWork final : public PipelineWork {
     MessagePool gradients_in = {};
     MessagePool gradients_out = {};
   };
-  struct Micro {
+  // Of both pipes' micro-batches of one number, where there are two.
+  struct Sum {
     std::span<float> grads = {};
     std::size_t stages_left = 0;  // without their gradients
+  };
+  struct Micro {
     double loss = 0;
     std::int64_t judged = 0;  // labels, on a device
   };
@@ -127,10 +132,15 @@ class StageWork final : public PipelineWork {
   // Who brings parameters layer by layer; null: they are there.
   LayerGate* layer_gate() const { return gathers_ ? nullptr : step_.gate; }
   Status gather(const Held& held, bool opens);
+  Result<std::span<const float>> version(int number) const;
+  // Copies are there.
+  LayerGate* gate_of(int version) const;
+  Status stash(const Held& held, int number);
+  Status drop(int number);
   ModelPass<float> pass_of(int micro) const;
   Status read_samples(int micro, std::span<float> input);
   std::span<const std::uint32_t> read_labels(int micro);
-  Status forward(Held& held, int micro);
+  Status forward(Held& held, const PipelineOp& op);
   Status judge(Held& held, int micro);
   Status derive_loss(Held& held, int micro);
   Status take_gradient(Held& held, int micro);
@@ -157,7 +167,18 @@ class StageWork final : public PipelineWork {
   bool evaluates_ = false;
   Step step_;
   std::span<const std::span<const std::uint32_t>> evaluated_;
+  // A version of the weights beside the newest.
+  struct Copy {
+    Buffer memory;
+    int number = -1;  // -1: of none
+    std::span<float> values() const {
+      const ByteSpan bytes = memory.bytes();
+      return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+    }
+  };
+  std::vector<Copy> copies_;
   std::vector<Micro> micros_;
+  std::vector<Sum> adding_;  // by a micro-batch's number in its pipe
   Judgement judgement_;
 };
 

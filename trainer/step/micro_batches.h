@@ -13,13 +13,17 @@
 
 namespace gradwire {
 
-// Of one coordinate of dp: ranks that share a copy of the model have the same ones.
+// Of one coordinate of dp: ranks that share a copy of the model have the same ones. Or of several,
+// one behind the other.
 class MicroBatches {
  public:
   MicroBatches(const DataSet& data, const TrainingOptions& options)
+      : MicroBatches(data, options, options.rank) {}
+  // Micro-batches size() and more are those of the coordinates behind `replica`.
+  MicroBatches(const DataSet& data, const TrainingOptions& options, int replica)
       : batch_(options.batch),
         steps_per_epoch_(data.epoch_samples() / options.batch),
-        replica_(options.rank),
+        replica_(replica),
         shares_(options.shares()),
         seed_(options.seed),
         order_(data.order(options.seed, options.shuffle)) {}

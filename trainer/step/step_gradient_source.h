@@ -27,6 +27,9 @@ struct StepPlace {
   std::int64_t step = 0;   // over the data, from 0
   std::int64_t epoch = 0;  // from 0
   double loss_scale = 1;
+  // From this one on, it among them, until nothing may be under way any more: before an evaluation,
+  // a checkpoint, or the end. The same in all ranks.
+  std::int64_t steps_left = 1;
 };
 
 // Reads the trainer's parameters and writes to its fold. From the thread that trains; collective
@@ -50,6 +53,10 @@ class StepGradientSource {
   // Ready and Over on the way. Returns the mean of their losses on the rank of Scope::kModel that
   // computes them, 0 on the others.
   virtual Result<double> run(const StepPlace& place, const Ready& ready, const Over& over) = 0;
+
+  // Between steps: micro-batches of later ones are. Ranks of Scope::kModel are then at different
+  // steps.
+  virtual bool is_under_way() const { return false; }
 
   // Samples `share` of DataSet::evaluation(), forward, with the running statistics; those of the
   // largest share of any rank are `most`, since a gate, or other stages, must see equally many

@@ -1,5 +1,6 @@
 #include "adapters/trainer/mesh/mesh_groups.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -21,7 +22,9 @@ Result<Communicator*> MeshGroups::group(MeshScope scope) {
                "the first or the last stage)",
                world_->rank(), coordinates().pp, sizes_.pp, std::string(to_string(scope)).c_str()));
   }
-  if (static_cast<int>(ranks.size()) == world_->size()) return world_;
+  if (static_cast<int>(ranks.size()) == world_->size() && std::ranges::is_sorted(ranks)) {
+    return world_;
+  }
   if (const auto known = made_.find(ranks); known != made_.end()) return known->second.get();
   auto group = world_->create_group(ranks);
   if (!group.has_value()) {

@@ -20,12 +20,12 @@ class MeshGroups {
   // Of ranks that each hold the whole model.
   static MeshGroups of_replicas(Communicator& world) { return {world, {.dp = world.size()}}; }
 
-  // The group of a scope that this rank is in, whose group ranks ascend with the world's; lent for
-  // the object's life. Groups of equal members are one communicator, and a group of all ranks is
-  // the world itself, so that replicas alone exchange what a job without a mesh does. The first
-  // call for other members makes the group: collective over those, in the same order on all of
-  // them. Errors: those of Communicator::create_group(); kInvalidArgument for a rank that is in no
-  // group of the scope (embed, between the first and the last stage).
+  // The group of a scope that this rank is in, its ranks as group_ranks() has them; lent for the
+  // object's life. Groups of equal members in one order are one communicator, and a group of all
+  // ranks in their order is the world itself, so that replicas alone exchange what a job without a
+  // mesh does. The first call for other members makes the group: collective over those, in the same
+  // order on all of them. Errors: those of Communicator::create_group(); kInvalidArgument for a
+  // rank that is in no group of the scope (embed, between the first and the last stage).
   Result<Communicator*> group(MeshScope scope);
 
   const MeshSizes& sizes() const { return sizes_; }

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/mesh_pairs.h"
 #include "base/nearest.h"
 #include "base/text.h"
 
@@ -29,6 +30,9 @@ constexpr std::array kOrders{std::pair{OrderKind::kGpipe, "gpipe"},
                              std::pair{OrderKind::kZbVHalf, "zb-v-half"},
                              std::pair{OrderKind::kZbVMin, "zb-v-min"},
                              std::pair{OrderKind::kBreadthFirst, "breadth-first"},
+                             std::pair{OrderKind::kChimera, "chimera"},
+                             std::pair{OrderKind::kPipeDream, "pipedream"},
+                             std::pair{OrderKind::k2bw, "2bw"},
                              std::pair{OrderKind::kFile, "file"}};
 
 std::string_view without_blanks(std::string_view text) {
@@ -98,6 +102,14 @@ Result<std::string_view> value_of(std::string_view item, const Named& named, std
       item, "got [" + std::string(named.inside) + "], expected [" + std::string(key) + "=...]");
 }
 
+Status read_switch(std::string_view item, const Named& named, std::string_view key, bool& value) {
+  GW_ASSIGN(const std::string_view text, value_of(item, named, key));
+  value = text == "on";
+  if (text == "on" || text == "off") return {};
+  return bad_item(item,
+                  "got " + std::string(key) + "=" + std::string(text) + ", expected on or off");
+}
+
 Status check_no_brackets(std::string_view item, const Named& named) {
   if (!named.has_brackets) return {};
   return bad_item(item,
@@ -134,10 +146,7 @@ Status read_layout(std::string_view item, std::string_view text, int tp, TensorL
     layout.kind = kind;
     if (kind == LayoutKind::kSpatial) return read_tiles(item, named, tp, layout);
     if (kind == LayoutKind::kHybrid || !named.has_brackets) return check_no_brackets(item, named);
-    GW_ASSIGN(const std::string_view sequence, value_of(item, named, "sequence"));
-    layout.sequence = sequence == "on";
-    if (sequence == "on" || sequence == "off") return {};
-    return bad_item(item, "got sequence=" + std::string(sequence) + ", expected on or off");
+    return read_switch(item, named, "sequence", layout.sequence);
   }
   return unknown_name(item, named.name, "layout", kLayouts);
 }
@@ -154,6 +163,12 @@ Status read_order(std::string_view item, std::string_view text, PipelineOrder& o
     if (kind == OrderKind::kFile) {
       order.path = named.inside;
       return order.path.empty() ? bad_item(item, "no path (expected file[PATH])") : Status();
+    }
+    if (kind == OrderKind::kChimera && named.has_brackets) {
+      return read_switch(item, named, "doubling", order.doubling);
+    }
+    if (kind == OrderKind::kPipeDream && named.has_brackets) {
+      return read_switch(item, named, "vertical_sync", order.vertical_sync);
     }
     if (!has_chunks(kind) || !named.has_brackets) return check_no_brackets(item, named);
     GW_ASSIGN(const std::string_view chunks, value_of(item, named, "chunks"));
@@ -206,6 +221,10 @@ std::string to_string(const PipelineOrder& order) {
   std::string text;
   for (const auto& [kind, name] : kOrders) text += kind == order.kind ? name : "";
   const bool chunks = has_chunks(order.kind) && order.chunks != PipelineOrder().chunks;
+  if (order.kind == OrderKind::kChimera && order.doubling) return text + "[doubling=on]";
+  if (order.kind == OrderKind::kPipeDream && order.vertical_sync) {
+    return text + "[vertical_sync=on]";
+  }
   return chunks ? text + format("[chunks=%d]", order.chunks) : text;
 }
 
@@ -243,12 +262,30 @@ TensorShare ParallelSpec::share(int rank) const {
   return share;
 }
 
+std::optional<StreamRule> ParallelSpec::stream_rule(int micro_batches) const {
+  using Versions = StreamRule::Versions;
+  const bool each = order.kind == OrderKind::kPipeDream;
+  if (!each && order.kind != OrderKind::k2bw) return std::nullopt;
+  const Versions versions = !each                 ? Versions::kDelayed
+                            : order.vertical_sync ? Versions::kInSync
+                                                  : Versions::kNewest;
+  return StreamRule{.ranks = pp, .micro_batches = micro_batches, .versions = versions};
+}
+
 Result<MeshSizes> ParallelSpec::mesh(int ranks) const {
   MeshSizes sizes{pp, dp, tp};
   if (dp == kUnsaid) {
     GW_ASSIGN(sizes, with_all_replicas(sizes, ranks));
   }
   GW_TRY(check_mesh(sizes, ranks));
+  if (order.kind == OrderKind::k2bw && pp == 1) {
+    return Status(Code::kInvalidArgument, "pp=1/2bw (expected 2 ranks or more)");
+  }
+  if (order.kind == OrderKind::kChimera) {
+    auto both = mesh_both_ways(sizes);
+    if (!both.has_value()) return both.error().with_context(to_string(order));
+    sizes = both.value();
+  }
   return sizes;
 }
 

@@ -8,7 +8,9 @@
 //             | "zero=" N                ZeRO stage, 0 to 3
 //   layout   := "megatron" ["[sequence=" ("on" | "off") "]"] | "hybrid" | "spatial[" R "x" C "]"
 //   schedule := "gpipe" | "1f1b" | "interleaved" ["[chunks=" v "]"] | "zb-h1" | "zb-v"
-//             | "zb-v-half" | "zb-v-min" | "breadth-first" ["[chunks=" v "]"] | "file[" path "]"
+//             | "zb-v-half" | "zb-v-min" | "breadth-first" ["[chunks=" v "]"]
+//             | "chimera" ["[doubling=" ("on" | "off") "]"]
+//             | "pipedream" ["[vertical_sync=" ("on" | "off") "]"] | "2bw" | "file[" path "]"
 // clang-format on
 //
 // e.g. dp=4,pp=2/interleaved[chunks=2],zero=1. Blanks around items are ignored. The specs of
@@ -17,11 +19,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/mesh.h"
 #include "gradwire/status.h"
+#include "trainer/pipeline/stream_rule.h"
 #include "trainer/tensor_share.h"
 
 namespace gradwire {
@@ -51,10 +55,15 @@ struct PipelineOrder {
     kZbVHalf,       // Qi et al., NeurIPS 2024
     kZbVMin,        // likewise
     kBreadthFirst,  // Lamy-Poirier, MLSys 2023
+    kChimera,       // Li and Hoefler, SC 2021
+    kPipeDream,     // Narayanan et al., SOSP 2019, without a flush
+    k2bw,           // Narayanan et al., ICML 2021
     kFile,          // a file has it
   } kind = Kind::k1f1b;
-  int chunks = 2;         // interleaved, breadth-first: stages that a rank holds
-  std::string path = {};  // file
+  int chunks = 2;              // interleaved, breadth-first: stages that a rank holds
+  bool doubling = false;       // chimera
+  bool vertical_sync = false;  // pipedream
+  std::string path = {};       // file
   friend bool operator==(const PipelineOrder&, const PipelineOrder&) = default;
 };
 
@@ -76,7 +85,14 @@ struct ParallelSpec {
   // Of coordinate `rank` of tp.
   TensorShare share(int rank) const;
 
-  // The mesh of a job of so many ranks. kInvalidArgument, with the products, where they do not fit.
+  // Pipes that go through the stages: 2 under chimera, each with its share of a replica's
+  // micro-batches.
+  int pipes() const { return pp > 1 && order.kind == PipelineOrder::Kind::kChimera ? 2 : 1; }
+  // Of an order without a flush: what ranks do, with so many micro-batches a step; else nullopt.
+  std::optional<StreamRule> stream_rule(int micro_batches) const;
+  // The mesh of a job of so many ranks, of both ways where there are two pipes. kInvalidArgument,
+  // with the products, where they do not fit, for two pipes of an odd number of ranks, and for 2bw
+  // of one.
   Result<MeshSizes> mesh(int ranks) const;
 
   friend bool operator==(const ParallelSpec&, const ParallelSpec&) = default;

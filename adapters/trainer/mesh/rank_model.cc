@@ -12,8 +12,14 @@ Result<std::unique_ptr<RankModel::Stages>> RankModel::make_stages(const Model<fl
                                                                   MeshGroups& groups) {
   GW_ASSIGN(Communicator* const group, groups.group(MeshScope::kPp));
   const PipelineLinks links = links_of(*group, options.stream.device);
-  GW_ASSIGN(StagePlan plan, plan_stages(whole, *options.schedule, group->rank(), {.links = links},
-                                        options.gathers));
+  if (options.stream_rule && links != PipelineLinks::kTagged) {
+    return Status(Code::kUnsupported,
+                  "stages without a flush by NCCL (expected messages that have tags)");
+  }
+  GW_ASSIGN(StagePlan plan, options.stream_rule
+                                ? plan_stream(whole, *options.stream_rule, group->rank())
+                                : plan_stages(whole, *options.schedule, group->rank(),
+                                              {.links = links}, options.gathers));
   GW_ASSIGN(CommunicatorTransfers transfers,
             CommunicatorTransfers::create(*group, plan.schedule, links, options.stream));
   const int last = plan.schedule.stages() - 1;
@@ -34,7 +40,8 @@ Result<std::unique_ptr<RankModel>> RankModel::create(const Model<float>& whole,
     return Status(Code::kUnsupported,
                   "samples or tiles that ranks divide on a GPU (expected the CPU)");
   }
-  if (divides_data && options.schedule) {
+  const bool in_stages = options.schedule || options.stream_rule;
+  if (divides_data && in_stages) {
     return Status(Code::kUnsupported,
                   format("stages of a model whose data ranks divide (got a schedule of %d ranks, "
                          "expected pp=1)",
@@ -42,7 +49,7 @@ Result<std::unique_ptr<RankModel>> RankModel::create(const Model<float>& whole,
   }
   std::unique_ptr<Stages> stages;
   ModelDivision division{.shared = options.shared};
-  if (options.schedule) {
+  if (in_stages) {
     GW_ASSIGN(stages, make_stages(whole, options, groups));
     division.layers = layers_by_rank(stages->plan);
   }

@@ -30,6 +30,8 @@ struct RankModelOptions {
   std::vector<Model<float>> shared = {};
   // Of the mesh's pp ranks, valid, without transfers; none: one rank has all layers.
   std::optional<PipelineSchedule> schedule = {};
+  // In its place, without a flush; over tagged links.
+  std::optional<StreamRule> stream_rule = {};
   // As plan_stages() has it, for strategies that bring parameters (Demands::layer_by_layer).
   bool gathers = false;
   // What the rank computes on. On a device messages between stages, and sums among ranks that share

@@ -20,6 +20,11 @@ bool has_two_levels(Options o) { return o.compressor.find("intra_node=") != std:
 
 bool is_on_device(Options o) { return o.place.space == MemorySpace::kCuda; }
 
+bool goes_without_flush(Options o) {
+  const PipelineOrder::Kind kind = o.parallel.order.kind;
+  return kind == PipelineOrder::Kind::kPipeDream || kind == PipelineOrder::Kind::k2bw;
+}
+
 bool divides_images(Options o) { return o.parallel.layout.kind != TensorLayout::Kind::kMegatron; }
 
 }  // namespace
@@ -39,8 +44,26 @@ const std::vector<Unserved>& unserved_when_divided() {
       {"pp", "--accumulate-policy", "sum-then-reduce",
        [](Options o) { return o.accumulate_policy != "sum-then-reduce"; }},
       {"pp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
+      {"pp", "--zero", "--zero 0 or 1, or a schedule other than chimera, pipedream and 2bw",
+       [](Options o) { return o.zero >= 2 && (o.parallel.pipes() > 1 || goes_without_flush(o)); }},
+      {"pp", "--accumulate", "--accumulate 1, or a schedule other than pipedream",
+       [](Options o) {
+         return o.accumulate > 1 && o.parallel.order.kind == PipelineOrder::Kind::kPipeDream;
+       }},
+      {"pp", "--clip", "a schedule with a flush",
+       [](Options o) { return o.clip > 0 && goes_without_flush(o); }},
+      {"pp", "--tied", "a schedule with a flush",
+       [](Options o) { return o.tied && goes_without_flush(o); }},
+      {"pp", "--precision", "fp32 or bf16, or a schedule with a flush",
+       [](Options o) { return o.precision == "fp16" && goes_without_flush(o); }},
+      {"pp", "--offload", "a schedule with a flush",
+       [](Options o) { return o.offload != "none" && goes_without_flush(o); }},
+      {"pp", "--measure-every", "a schedule with a flush",
+       [](Options o) { return o.measure_every > 0 && goes_without_flush(o); }},
       {"pp", "--device", "--device cpu, or neither --memory nor --dry-run",
        [](Options o) { return is_on_device(o) && (o.memory || o.dry_run); }},
+      {"pp", "--device", "--device cpu, or a schedule with a flush",
+       [](Options o) { return is_on_device(o) && goes_without_flush(o); }},
       {"tp", "--optimizer", "sgd, nesterov, adamw or lamb", exchanges_by_itself},
       {"tp", "--algorithm", "--algorithm auto or canonical", orders_sums},
       {"tp", "--compressor", "one without intra_node=", has_two_levels},

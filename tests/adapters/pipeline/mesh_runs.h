@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,15 +16,22 @@
 #include "adapters/trainer/mesh/mesh_groups.h"
 #include "adapters/trainer/mesh/rank_model.h"
 #include "tests/adapters/training_runs.h"
+#include "trainer/models.h"
 #include "trainer/pipeline/generate.h"
 
 namespace gradwire::testing {
 
 struct MeshTraining {
   Training training = {};                 // its ranks are replicas
-  int stages = 1;                         // pipeline ranks of a replica; 1: without a pipeline
+  int stages = 1;                         // pipeline ranks of a replica; 1: without a pipeline.
+                                          // Under chimera they are those of two replicas
   std::vector<Model<float>> shared = {};  // by rank of tp, their parts of training.model; none: one
   PipelineSpec spec = {.kind = PipelineKind::kOneFOneB};
+  // Without a flush, in place of spec: its ranks are `stages`.
+  std::optional<StreamRule> stream = {};
+  std::int64_t drain_every = 10;  // steps
+  // How a model without stages comes by its gradients; none: as ever.
+  SourceChoice source = {};
   const DataSet* data = &digits();
   // Changes what a rank starts with: the first values of its parameters, as `table` has them.
   std::function<void(const MeshCoordinates& at, const ParameterTable& table,
@@ -44,23 +52,35 @@ inline int tensor_ranks(const MeshTraining& mesh) {
   return mesh.shared.empty() ? 1 : static_cast<int>(mesh.shared.size());
 }
 
+inline bool goes_both_ways(const MeshTraining& mesh) {
+  return mesh.stages > 1 && mesh.spec.kind == PipelineKind::kChimera;
+}
+
+inline MeshSizes mesh_of(const MeshTraining& mesh) {
+  const bool both = goes_both_ways(mesh);
+  return {both ? mesh.stages / 2 : mesh.stages, mesh.training.ranks, tensor_ranks(mesh), both};
+}
+
 inline Status run_mesh_rank(const MeshTraining& mesh, const Plan& plan, Communicator& world,
                             std::mutex& mutex, MeshEnded& ended) {
   const Training& training = mesh.training;
-  GW_ASSIGN(MeshGroups groups,
-            MeshGroups::create(
-                world, {.pp = mesh.stages, .dp = training.ranks, .tp = tensor_ranks(mesh)}));
+  GW_ASSIGN(MeshGroups groups, MeshGroups::create(world, mesh_of(mesh)));
   const MeshCoordinates at = groups.coordinates();
   GW_ASSIGN(TrainingOptions options, trainer_options(training, at.dp));
   RankModelOptions division{.shared = mesh.shared, .gathers = training.zero == 3};
-  if (mesh.stages > 1) {
-    GW_ASSIGN(division.schedule, generate_pipeline(mesh.spec, mesh.stages, training.accumulate));
+  const bool both = goes_both_ways(mesh);
+  division.stream_rule = mesh.stream;
+  if (mesh.stream) options.drain_every = mesh.drain_every;
+  if (mesh.stages > 1 && !mesh.stream) {
+    GW_ASSIGN(division.schedule,
+              generate_pipeline(mesh.spec, mesh.stages, training.accumulate * (both ? 2 : 1)));
   }
   GW_ASSIGN(const auto held, RankModel::create(*training.model, division, groups));
   held->use_in(options);
   GW_ASSIGN(const OptimizerChoice choice, parse_optimizer(training.optimizer));
-  GW_ASSIGN(Trainer trainer, Trainer::create(held->model(), *mesh.data, options,
-                                             demands_of(training, choice), held->source()));
+  GW_ASSIGN(Trainer trainer,
+            Trainer::create(held->model(), *mesh.data, options, demands_of(training, choice),
+                            mesh.source.make ? mesh.source : held->source()));
   if (mesh.start) {
     const ParameterTable& table = held->model().parameters();
     std::vector<float> values(static_cast<std::size_t>(parameter_elems(table)));
@@ -93,12 +113,22 @@ inline MeshEnded run_mesh(const MeshTraining& mesh, const Plan& plan = {}) {
   CommunicatorOptions options;
   options.node_of = mesh.training.node_of;
   ended.statuses = on_ranks(
-      mesh.stages * mesh.training.ranks * tensor_ranks(mesh),
+      static_cast<int>(mesh_of(mesh).ranks()),
       [&](std::unique_ptr<Communicator>& world) -> Status {
         return run_mesh_rank(mesh, plan, *world, mutex, ended);
       },
       options);
   return ended;
+}
+
+// Of a model with these options: the parts that so many ranks of tp have.
+inline std::vector<Model<float>> parts_of(ModelOptions options, const DataSet& data, int ranks) {
+  std::vector<Model<float>> models;
+  for (int rank = 0; rank < ranks; ++rank) {
+    options.share = {.ranks = ranks, .rank = rank};
+    models.push_back(std::move(make_model<float>(options, data.shape(), data.classes())).value());
+  }
+  return models;
 }
 
 inline bool all_ok(const MeshEnded& ended) {

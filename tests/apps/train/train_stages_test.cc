@@ -26,8 +26,11 @@ class TrainStages : public ::testing::Test {
 
   // The last line of the metrics of a run.
   nlohmann::json totals(const std::string& parallel, const Words& more) const {
-    Words words{"--parallel",   parallel, "--batch",       "48", "--seed",    "5",
-                "--accumulate", "4",      "--check-every", "1",  "--metrics", file("m.jsonl")};
+    Words words{"--parallel", parallel,        "--batch", "48",        "--seed",
+                "5",          "--check-every", "1",       "--metrics", file("m.jsonl")};
+    if (std::ranges::find(more, "--accumulate") == more.end()) {
+      words.insert(words.end(), {"--accumulate", "4"});
+    }
     if (std::ranges::find(more, "--steps") == more.end()) {
       words.insert(words.end(), {"--steps", "5"});
     }
@@ -58,6 +61,69 @@ TEST_F(TrainStages, HaveTheBitsOfWholeModels) {
         EXPECT_EQ(stages[key], whole[key]) << dp << " " << pp << ": " << key;
       }
     }
+  }
+}
+
+// Two ranks hold each stage, and are the replicas.
+TEST_F(TrainStages, InBothDirectionsHaveTheBitsOfTwoReplicas) {
+  Words halved = kMlp;
+  halved.insert(halved.end(), {"--accumulate", "2"});
+  for (const Words& more : {Words{}, Words{"--zero", "1", "--optimizer", "adamw"},
+                            Words{"--compressor", "topk:ratio=0.1,ef=ef14"}}) {
+    Words plain = halved;
+    plain.insert(plain.end(), more.begin(), more.end());
+    Words both = kMlp;
+    both.insert(both.end(), more.begin(), more.end());
+    const nlohmann::json whole = totals("dp=2", plain);
+    ASSERT_TRUE(whole.contains("params_hash"));
+    for (const char* pp : {"pp=4/chimera", "dp=1,pp=2/chimera[doubling=on]"}) {
+      const nlohmann::json stages = totals(pp, both);
+      for (const char* key : {"params_hash", "accuracy", "parameters"}) {
+        EXPECT_EQ(stages[key], whole[key]) << pp << ": " << key;
+      }
+    }
+    EXPECT_EQ(totals("dp=1,pp=4/chimera", both)["parallel"], "dp=1,pp=4/chimera");
+  }
+  EXPECT_THAT(refusal({"--parallel", "dp=1,pp=3/chimera", "--accumulate", "4", "--batch", "48"}),
+              fails(Code::kInvalidArgument, "pp=3/chimera", "even"));
+  EXPECT_THAT(refusal({"--parallel", "dp=1,pp=2/chimera", "--accumulate", "3", "--batch", "48"}),
+              fails(Code::kInvalidArgument, "chimera", "3 micro-batches", "even"));
+  EXPECT_THAT(refusal({"--parallel", "dp=1,pp=2/chimera", "--accumulate", "4", "--batch", "48",
+                       "--zero", "2"}),
+              fails(Code::kUnsupported, "--zero", "chimera", "0 or 1"));
+}
+
+// A checkpoint behind a drain is one that the run would go on from with the same bits.
+TEST_F(TrainStages, WithoutAFlushGoOnFromADrain) {
+  int number = 0;
+  for (const auto& [pp, accumulate] :
+       {std::pair("pp=3/pipedream", "1"), std::pair("pp=3/pipedream[vertical_sync=on]", "1"),
+        std::pair("pp=3/2bw", "4")}) {
+    Words words = kMlp;
+    words.insert(words.end(), {"--accumulate", accumulate, "--checkpoint",
+                               file("resumed" + std::to_string(++number)), "--checkpoint-every",
+                               "4", "--steps"});
+    Words first = words;
+    first.emplace_back("8");
+    const nlohmann::json begun = totals(pp, first);
+    EXPECT_EQ(begun["schedule"], std::string(pp).substr(5)) << pp;
+    EXPECT_GT(begun["bubble"], 0) << pp;
+    // A row for each step, in their order, with the losses that came behind them.
+    const auto rows = json_lines(file("m.jsonl"));
+    ASSERT_EQ(rows.size(), 9U) << pp;
+    for (std::size_t step = 0; step < 8; ++step) {
+      EXPECT_EQ(rows[step]["step"], step) << pp;
+      EXPECT_GT(rows[step]["loss"], 1) << pp;
+    }
+    Words more = words;
+    more.insert(more.end(), {"14", "--resume"});
+    const nlohmann::json resumed = totals(pp, more);
+    Words whole = words;
+    whole.emplace_back("14");
+    whole[std::ranges::find(whole, "--checkpoint") - whole.begin() + 1] =
+        file("whole" + std::to_string(number));
+    EXPECT_EQ(totals(pp, whole)["params_hash"], resumed["params_hash"]) << pp;
+    ASSERT_TRUE(resumed.contains("params_hash"));
   }
 }
 
@@ -485,6 +551,11 @@ const std::vector<PlannedRun> kPlannedRuns{{"dp=1,pp=4/1f1b", "none", "fp32", "0
                                            {"dp=1,pp=2/breadth-first", "full", "bf16", "0"},
                                            {"dp=1,pp=4/zb-h1", "none", "fp32", "0"},
                                            {"dp=2,pp=2/zb-h1", "none", "bf16", "1"},
+                                           {"dp=1,pp=2/zb-v", "none", "fp32", "0"},
+                                           {"dp=2,pp=2/zb-v-min", "none", "bf16", "1"},
+                                           {"dp=1,pp=4/chimera", "none", "fp32", "0"},
+                                           {"dp=1,pp=2/chimera", "full", "bf16", "1"},
+                                           {"dp=2,pp=2/chimera", "none", "fp32", "1"},
                                            {"dp=2,pp=2/1f1b", "none", "fp32", "2"},
                                            {"dp=2,pp=4/interleaved", "none", "bf16", "2"},
                                            {"dp=2,pp=4/gpipe", "selective", "fp32", "1"},
@@ -594,7 +665,22 @@ TEST_F(TrainStages, WhatIsNotServedIsRefusedByTheTableOfTheManual) {
       {"pp", {"--accumulate-policy", "reduce-each"}},   {"pp", {"--clip-worker", "1"}},
       {"tp", {"--optimizer", "onebit_adam"}},           {"tp", {"--algorithm", "ring"}},
       {"tp", {"--compressor", "qsgd:intra_node=none"}}};
-  ASSERT_EQ(asked.size() + 4, rows.size());  // but for GPUs, and layouts for images
+  const std::vector<Words> without_flush{{"--zero", "2"},
+                                         {"--clip", "1"},
+                                         {"--tied"},
+                                         {"--precision", "fp16"},
+                                         {"--offload", "optimizer"},
+                                         {"--measure-every", "2"}};
+  for (const Words& flags : without_flush) {
+    Words words{"--parallel", "pp=2/2bw", "--steps", "1",   "--accumulate", "2",
+                "--batch",    "48",       "--model", "gpt", "--data",       "grammar"};
+    words.insert(words.end(), flags.begin(), flags.end());
+    EXPECT_THAT(refusal(words), fails(Code::kUnsupported, flags.front(), "pp=2/2bw"));
+  }
+  EXPECT_THAT(refusal({"--parallel", "pp=2/pipedream", "--accumulate", "2", "--batch", "48"}),
+              fails(Code::kUnsupported, "--accumulate", "pp=2/pipedream"));
+  // But for GPUs, and layouts for images.
+  ASSERT_EQ(asked.size() + without_flush.size() + 6, rows.size());
   for (const auto& [axis, flags] : asked) {
     // By sequence more is refused than without.
     const std::string layout = axis == "tp" ? "=2/megatron[sequence=on]" : "=2";

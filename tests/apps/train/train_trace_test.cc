@@ -138,7 +138,8 @@ PipelineTrace pipeline_trace_of(const std::vector<Json>& events) {
 
 // So that both open side by side.
 TEST_F(TrainTrace, OperationsAndMessagesOfStagesAreNamedAsInTheSimulatedTrace) {
-  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "breadth-first"}) {
+  for (const char* schedule :
+       {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "breadth-first", "chimera"}) {
     ::testing::internal::CaptureStdout();
     const auto simulated = sim_command({"pipeline", "--schedules", schedule, "--ranks", "2",
                                         "--micro-batches", "4", "--trace", file("simulated.json")});
