@@ -1,6 +1,7 @@
 #include "trainer/step_averages.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace gradwire {
 
@@ -65,6 +66,22 @@ void StepAverages::arrived(int replicas, RunningStatistics& running) {
     running.commit();
     counted_ = false;
   }
+}
+
+Status StepAverages::ask(Consensus& consensus) {
+  sent_ = averaged_ ? std::vector<double>() : std::exchange(losses_, {});
+  return consensus.start_asking(sent_);
+}
+
+Result<bool> StepAverages::hear(Consensus& consensus) {
+  GW_ASSIGN(bool ends, consensus.heard());
+  const int replicas = consensus.ranks(Scope::kData);
+  const double share = 1.0 / replicas;
+  for (const double sum : std::exchange(sent_, {})) {
+    ends = ends || !std::isfinite(sum);
+    late_.push_back(sum * share);
+  }
+  return ends;
 }
 
 }  // namespace gradwire

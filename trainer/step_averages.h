@@ -5,6 +5,7 @@
 
 #include <array>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "gradwire/status.h"
@@ -29,6 +30,15 @@ class StepAverages {
   // Between steps, where all ranks call it: averages what still is not.
   Status settle(Strategy& strategy, RunningStatistics& running);
 
+  // While ranks are at different steps: ask() sends the losses that losses() has so far, and
+  // hear(), in a later step, waits until those of all ranks are there, which late() has from then
+  // on. Returns whether all ranks are to end the training: one was asked to, or a loss is not
+  // finite. Where nothing was sent it does nothing.
+  Status ask(Consensus& consensus);
+  Result<bool> hear(Consensus& consensus);
+  // Means over replicas, of steps before those of losses(), oldest first: once.
+  std::vector<double> take_late() { return std::exchange(late_, {}); }
+
   // Whether losses() are means over replicas; this rank's otherwise.
   bool averaged() const { return averaged_; }
   // Of the steps since the last one whose loss was averaged, oldest first; valid until begin().
@@ -39,6 +49,8 @@ class StepAverages {
   void arrived(int replicas, RunningStatistics& running);
 
   std::vector<double> losses_;
+  std::vector<double> sent_;  // by ask()
+  std::vector<double> late_;
   std::vector<double> values_;         // running values, on their way
   std::array<ScopedValues, 2> parts_;  // what is
   bool averaged_ = true;

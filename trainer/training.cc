@@ -190,13 +190,16 @@ Status Trainer::micro_batch_over(Strategy& strategy, StepReport& report, int com
 }
 
 Status Trainer::compute_and_update(Strategy& strategy, StepReport& report) {
+  GW_ASSIGN(const std::int64_t left, early_.steps_left(averages_, strategy.consensus(),
+                                                       steps_left(), source_->steps_to_drain()));
+  report.late_losses = averages_.take_late();
   fold_->begin_step();
   update_->start(report.step, scaler_.scale());
   if (!fold_->needs_whole()) GW_TRY(update_->begin(report.lr));
   auto ready = [this](int index, int unread) { return update_->give(index, unread); };
   auto over = [&](int complete) { return micro_batch_over(strategy, report, complete); };
   const double waited = source_->waited_seconds();
-  GW_ASSIGN(report.loss, source_->run({report.step, report.epoch, scaler_.scale(), steps_left()},
+  GW_ASSIGN(report.loss, source_->run({report.step, report.epoch, scaler_.scale(), left},
                                       std::ref(ready), std::ref(over)));
   report.stage_wait_seconds = source_->waited_seconds() - waited;
   // What is exchanged before anybody has looked at it is looked at afterwards.

@@ -17,6 +17,7 @@
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/model.h"
 #include "trainer/spans.h"
+#include "trainer/step/early_drain.h"
 #include "trainer/step/parameter_store.h"
 #include "trainer/step/step_gradient_source.h"
 #include "trainer/step/update.h"
@@ -36,6 +37,8 @@ struct StepReport {
   bool averaged = true;
   // With `averaged`: the means of the steps before this one that had none yet, oldest first.
   std::vector<double> earlier_losses;
+  // Where ranks are at different steps: the means of steps before those, oldest first, each once.
+  std::vector<double> late_losses = {};
   std::optional<double> accuracy;   // on the whole test set, after the update, 0..1
   std::optional<double> test_loss;  // there too: mean over all labels
   // Of the gradient that the optimizer was given, before it was clipped; where it is to be.
@@ -138,6 +141,7 @@ class Trainer {
   std::unique_ptr<Update> update_;
   ParameterStore::Gate gate_;  // of the training's passes
   StepAverages averages_;
+  EarlyDrain early_;
   double test_loss_ = 0;
   Buffer saved_position_;
   Buffer saved_scale_;

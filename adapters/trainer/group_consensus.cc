@@ -99,15 +99,35 @@ Status GroupConsensus::finish_sums() {
     if (first.ok()) first = status;
   }
   GW_TRY(first);
-  for (const Message& message : all) {
-    auto from = message.values.begin();
-    for (const std::span<double> part : message.parts) {
-      std::copy_n(from, part.size(), part.begin());
-      from += static_cast<std::ptrdiff_t>(part.size());
-    }
-    if (from != message.values.end()) word_for(*message.group)->hear(*from);
-  }
+  for (const Message& message : all) hand_out(message);
   return {};
+}
+
+// Sums that are there.
+void GroupConsensus::hand_out(const Message& message) {
+  auto from = message.values.begin();
+  for (const std::span<double> part : message.parts) {
+    std::copy_n(from, part.size(), part.begin());
+    from += static_cast<std::ptrdiff_t>(part.size());
+  }
+  if (from != message.values.end()) word_for(*message.group)->hear(*from);
+}
+
+Status GroupConsensus::start_asking(std::span<double> values) {
+  GW_CHECK(!asked_.work);
+  GW_ASSIGN(asked_.group, groups_.group(MeshScope::kWorld));
+  asked_.parts.assign(1, values);
+  asked_.values.assign(values.begin(), values.end());
+  return asked_.values.empty() && interruption_ == nullptr ? Status() : start(asked_);
+}
+
+Result<bool> GroupConsensus::heard() {
+  if (!asked_.work) return false;
+  const Status ended = asked_.work->wait();
+  asked_.work.reset();
+  GW_TRY(ended);
+  hand_out(asked_);
+  return interruption_ != nullptr && interruption_->agreed() != 0;
 }
 
 }  // namespace gradwire

@@ -31,6 +31,8 @@ class GroupConsensus final : public Consensus {
   Result<bool> any(bool mine, Scope scope) override;
   Status start_sums(std::span<const ScopedValues> sums) override;
   Status finish_sums() override;
+  Status start_asking(std::span<double> values) override;
+  Result<bool> heard() override;
 
  private:
   // Sums over one group that travel together, and where they go when they are there.
@@ -46,10 +48,12 @@ class GroupConsensus final : public Consensus {
   }
   Message& message_to(Communicator& group);
   Status start(Message& message);
+  void hand_out(const Message& message);
 
   MeshGroups groups_;
   Interruption* interruption_ = nullptr;
   std::vector<Message> under_way_;
+  Message asked_;
 };
 
 }  // namespace gradwire

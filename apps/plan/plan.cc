@@ -16,6 +16,11 @@ namespace {
 
 std::string amount(double bytes) { return size_text(static_cast<std::int64_t>(bytes)); }
 
+// A column of schedules without a flush alone.
+std::string versions_of(const PlanQuestion& q, const std::string& text) {
+  return has_flush(q) ? std::string() : format(" %12s", text.c_str());
+}
+
 std::string heading(const PlanQuestion& q) {
   const MeshSizes sizes{q.parallel.pp, static_cast<int>(q.data_ranks), q.parallel.tp};
   return format("%.4g parameters, %s, %s; %s = %lld ranks\n", q.params, q.precision.c_str(),
@@ -35,18 +40,19 @@ void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
     which = ", the one of those that share the model that needs most";
   }
   std::printf("\nMemory of a rank%s\n", which);
-  std::printf("%-7s %12s %12s %12s %12s %12s %12s%s %12s %9s %8s\n", "zero", "parameters",
+  std::printf("%-7s %12s %12s %12s %12s %12s %12s%s%s %12s %9s %8s\n", "zero", "parameters",
               "gradients", "optimizer", "gathered", "activations", "workspace",
-              messages("messages").c_str(), "total", "B/param", "saving");
+              messages("messages").c_str(), versions_of(q, "versions").c_str(), "total", "B/param",
+              "saving");
   for (const PlanMemory& row : rows) {
     const MemoryRow& b = row.bytes;
-    std::printf("%-7s %12s %12s %12s %12s %12s %12s%s %12s %9.4g %7.4gx%s\n",
+    std::printf("%-7s %12s %12s %12s %12s %12s %12s%s%s %12s %9.4g %7.4gx%s\n",
                 format("%d%s", row.stage, row.stage == q.zero ? " *" : "").c_str(),
                 amount(b.params).c_str(), amount(b.grads).c_str(), amount(b.optimizer).c_str(),
                 amount(b.gathered).c_str(), amount(b.activations).c_str(),
                 amount(b.workspace).c_str(), messages(amount(b.messages)).c_str(),
-                amount(b.total()).c_str(), row.state_per_param, row.saving,
-                row.fits ? "" : "  does not fit");
+                versions_of(q, amount(b.versions)).c_str(), amount(b.total()).c_str(),
+                row.state_per_param, row.saving, row.fits ? "" : "  does not fit");
   }
   if (rows.front().bytes.activations == 0) {
     std::printf(
@@ -63,20 +69,21 @@ void print_ranks(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
   std::printf("\nMemory of the ranks of a pipeline, %s with %lld micro-batches, zero %lld\n",
               to_string(q.parallel.order).c_str(), static_cast<long long>(q.accumulate),
               static_cast<long long>(q.zero));
-  std::printf("%-5s %-12s %9s %12s %12s %12s %12s %12s %12s %12s %12s\n", "rank", "stages",
+  std::printf("%-5s %-12s %9s %12s %12s %12s %12s %12s %12s %12s%s %12s\n", "rank", "stages",
               "contexts", "parameters", "gradients", "optimizer", "gathered", "activations",
-              "workspace", "messages", "total");
+              "workspace", "messages", versions_of(q, "versions").c_str(), "total");
   for (const PlanRank& row : rows) {
     std::string stages;
     for (const int stage : row.stages) {
       stages += (stages.empty() ? "" : ",") + std::to_string(stage);
     }
     const MemoryRow& b = row.bytes;
-    std::printf("%-5d %-12s %9d %12s %12s %12s %12s %12s %12s %12s %12s\n", row.rank,
+    std::printf("%-5d %-12s %9d %12s %12s %12s %12s %12s %12s %12s%s %12s\n", row.rank,
                 stages.c_str(), row.contexts, amount(b.params).c_str(), amount(b.grads).c_str(),
                 amount(b.optimizer).c_str(), amount(b.gathered).c_str(),
                 amount(b.activations).c_str(), amount(b.workspace).c_str(),
-                amount(b.messages).c_str(), amount(b.total()).c_str());
+                amount(b.messages).c_str(), versions_of(q, amount(b.versions)).c_str(),
+                amount(b.total()).c_str());
   }
   if (q.transformer.layers > 0) {
     std::printf("as gradwire train holds a gpt of this shape, whose activations are in fp32\n");
@@ -101,6 +108,7 @@ std::string rank_lines(const PlanQuestion& q, const std::vector<PlanRank>& rows)
     json["activation_bytes"] = row.bytes.activations;
     json["workspace_bytes"] = row.bytes.workspace;
     json["message_bytes"] = row.bytes.messages;
+    json["version_bytes"] = row.bytes.versions;
     json["total_bytes"] = row.bytes.total();
     text += json.dump() + "\n";
   }
@@ -137,6 +145,7 @@ std::string memory_lines(const std::vector<PlanMemory>& rows) {
     json["activation_bytes"] = row.bytes.activations;
     json["workspace_bytes"] = row.bytes.workspace;
     json["message_bytes"] = row.bytes.messages;
+    json["version_bytes"] = row.bytes.versions;
     json["total_bytes"] = row.bytes.total();
     json["state_bytes_per_param"] = row.state_per_param;
     json["saving"] = row.saving;

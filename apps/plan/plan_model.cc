@@ -17,7 +17,7 @@ Result<Model<float>> plan_model(const PlanQuestion& q, const TensorShare& share)
   options.width = shape.width;
   options.layers = shape.layers;
   options.heads = shape.heads;
-  options.tied = true;
+  options.tied = has_flush(q);  // elsewhere ends are not tied
   return make_model<float>(options, {shape.sequence, 1, 1},
                            std::max<std::int64_t>(shape.vocabulary, 1));
 }

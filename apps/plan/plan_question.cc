@@ -195,9 +195,16 @@ Status check(const Flags& flags, const PlanQuestion& q) {
                                         to_string(q.parallel) + " (expected sum-then-reduce)"};
   }
   const PipelineOrder::Kind order = q.parallel.order.kind;
-  if (order == PipelineOrder::Kind::kPipeDream || order == PipelineOrder::Kind::k2bw) {
-    return {Code::kUnsupported,
-            "plan: --parallel " + to_string(q.parallel) + " (expected a schedule with a flush)"};
+  if (order == PipelineOrder::Kind::kPipeDream && q.accumulate != 1) {
+    return {Code::kInvalidArgument,
+            format("plan: --accumulate %lld with --parallel %s (expected 1)",
+                   static_cast<long long>(q.accumulate), to_string(q.parallel).c_str())};
+  }
+  if (order == PipelineOrder::Kind::k2bw && q.accumulate < q.parallel.pp) {
+    return {
+        Code::kInvalidArgument,
+        format("plan: --accumulate %lld with --parallel %s (expected %d or more)",
+               static_cast<long long>(q.accumulate), to_string(q.parallel).c_str(), q.parallel.pp)};
   }
   if (q.zero >= zero_stages(q)) {
     return {Code::kUnsupported,
@@ -263,7 +270,11 @@ bool reduces_each(const PlanQuestion& q) {
 
 std::int64_t replicas(const PlanQuestion& q) { return q.data_ranks * q.parallel.pipes(); }
 
-int zero_stages(const PlanQuestion& q) { return q.parallel.pipes() == 1 ? kZeroStages : 2; }
+bool has_flush(const PlanQuestion& q) { return !q.parallel.stream_rule(1); }
+
+int zero_stages(const PlanQuestion& q) {
+  return q.parallel.pipes() == 1 && has_flush(q) ? kZeroStages : 2;
+}
 
 Result<MemoryQuestion> memory_question(const PlanQuestion& q, int stage) {
   MemoryQuestion question;

@@ -49,6 +49,8 @@ Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args,
 bool reduces_each(const PlanQuestion& question);
 // Ranks that hold the same part of the model.
 std::int64_t replicas(const PlanQuestion& question);
+// Whether a step has ended before the next one begins.
+bool has_flush(const PlanQuestion& question);
 // Of ZeRO, from 0: those that a run can have.
 int zero_stages(const PlanQuestion& question);
 // The question of one ZeRO stage. Names of precision and optimizer are checked.

@@ -25,6 +25,7 @@ MemoryRow row_of(const RunMemory& memory) {
   row.activations = bytes(MemoryClass::kActivations);
   row.workspace = bytes(MemoryClass::kWorkspace) + bytes(MemoryClass::kOther);
   row.messages = bytes(MemoryClass::kMessages);
+  row.versions = bytes(MemoryClass::kVersions);
   return row;
 }
 
@@ -93,6 +94,49 @@ Status add_image_rank(const PlanQuestion& q, PlanRanks& ranks) {
   return {};
 }
 
+// The last one of the ranks that share tensors, which has the longest part of each (even_part()).
+Result<Model<float>> largest_share(const PlanQuestion& q) {
+  return plan_model(
+      q,
+      {.ranks = q.parallel.tp, .rank = q.parallel.tp - 1, .sequence = q.parallel.layout.sequence});
+}
+
+PlanRank rank_of(const StagePlan& plan, const RunMemory& memory, const Model<float>& part) {
+  PlanRank rank = rank_of(plan.schedule, plan.rank);
+  rank.params = static_cast<double>(parameter_elems(part.parameters()));
+  rank.bytes = row_of(memory);
+  return rank;
+}
+
+// Without a flush: a stage has as many contexts as there are stages from it on, and versions of its
+// weights.
+Status add_stream_ranks(const PlanQuestion& q, const StreamRule& rule, PlanRanks& ranks) {
+  if (q.transformer.layers == 0) {
+    GW_ASSIGN(const PipelineSchedule schedule,
+              generate_pipeline({.kind = PipelineKind::kOneFOneB}, rule.ranks, rule.window()));
+    GW_TRY(add_even_ranks(q, schedule, ranks));
+    for (std::vector<PlanRank>& of_stage : ranks) {
+      for (PlanRank& rank : of_stage) {
+        rank.bytes.versions = (rule.most_versions(rank.rank) - 1) * sizeof(float) * rank.params;
+      }
+    }
+    return {};
+  }
+  GW_ASSIGN(const Model<float> model, plan_model(q));
+  GW_ASSIGN(const Model<float> shared, largest_share(q));
+  for (int number = 0; number < rule.ranks; ++number) {
+    GW_ASSIGN(const StagePlan plan, plan_stream(model, rule, number));
+    const Model<float> part = shared.part(plan.layers());
+    for (int stage = 0; stage < zero_stages(q); ++stage) {
+      GW_ASSIGN(RunMemoryQuestion asked, plan_run(q, stage));
+      asked.stages = &plan;
+      GW_ASSIGN(const RunMemory memory, run_memory(part, asked));
+      ranks[static_cast<std::size_t>(stage)].push_back(rank_of(plan, memory, part));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
@@ -102,6 +146,11 @@ Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
     return ranks;
   }
   if (q.parallel.pp == 1) return ranks;
+  if (const auto rule = q.parallel.stream_rule(static_cast<int>(q.accumulate))) {
+    GW_TRY(add_stream_ranks(q, *rule, ranks)
+               .with_context("plan: --parallel " + to_string(q.parallel)));
+    return ranks;
+  }
   GW_ASSIGN(
       const PipelineSchedule schedule,
       choose_pipeline(to_string(q.parallel.order), q.parallel.pp, static_cast<int>(q.accumulate)));
@@ -110,10 +159,7 @@ Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
     return ranks;
   }
   GW_ASSIGN(const Model<float> model, plan_model(q));
-  // Of the ranks that share tensors the last one, which has the longest part of each (even_part()).
-  GW_ASSIGN(const Model<float> shared, plan_model(q, {.ranks = q.parallel.tp,
-                                                      .rank = q.parallel.tp - 1,
-                                                      .sequence = q.parallel.layout.sequence}));
+  GW_ASSIGN(const Model<float> shared, largest_share(q));
   const int stages = zero_stages(q);
   for (const bool gathers : {false, true}) {
     if (gathers && stages < kZeroStages) break;
@@ -125,10 +171,7 @@ Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
             GW_ASSIGN(RunMemoryQuestion asked, plan_run(q, stage));
             asked.stages = &plan;
             GW_ASSIGN(const RunMemory memory, run_memory(part, asked));
-            PlanRank rank = rank_of(schedule, plan.rank);
-            rank.params = static_cast<double>(parameter_elems(part.parameters()));
-            rank.bytes = row_of(memory);
-            ranks[static_cast<std::size_t>(stage)].push_back(std::move(rank));
+            ranks[static_cast<std::size_t>(stage)].push_back(rank_of(plan, memory, part));
           }
           return Status();
         });

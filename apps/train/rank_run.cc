@@ -195,7 +195,7 @@ std::string RankRun::drains_text() const {
   const int idle = held_->plan()->stream->ranks - 1;
   return format(
       "%s has no flush: the pipeline drains before evaluations, checkpoints (--checkpoint-every) "
-      "and the end, where signals are heeded; a drain costs the time of %d micro-batch%s",
+      "and the end, a signal's too; a drain costs the time of %d micro-batch%s",
       to_string(options_.parallel.order).c_str(), idle, idle == 1 ? "" : "es");
 }
 
@@ -246,6 +246,7 @@ Status RankRun::start() {
   }
   if (from_file) GW_TRY(load_parameters());
   GW_TRY(start_checkpoints());
+  judged_ = trainer_.steps_done();
   if (trace_ != nullptr) trace_->continue_from(trainer_.steps_done());
   if (measured_ != nullptr) measured_->continue_from(trainer_.steps_done());
   const bool from_rank_0 = from_file && !held_->divides();
@@ -294,9 +295,15 @@ Status RankRun::on_step(const StepReport& step) {
 }
 
 // Of a step that ranks made alone the loss is known, and is the same on all of them, when they
-// meet.
+// meet; where it is known earlier they end where they meet all the same.
 Status RankRun::check_losses(const StepReport& step) {
+  for (const double loss : step.late_losses) {
+    const std::int64_t made = judged_++;
+    if (late_.ok()) late_ = check_loss("loss", made, loss);
+  }
   if (!step.averaged) return {};
+  GW_TRY(late_);
+  judged_ = step.step + 1;
   std::int64_t made = step.step - static_cast<std::int64_t>(step.earlier_losses.size());
   for (const double loss : step.earlier_losses) GW_TRY(check_loss("loss", made++, loss));
   GW_TRY(check_loss("loss", step.step, step.loss));
@@ -377,6 +384,12 @@ StepRow RankRun::row_of(const StepReport& step, const TrafficBytes& sent) {
 Status RankRun::report_step(const StepReport& step, const TrafficBytes& sent) {
   const StepRow row = row_of(step, sent);
   report_->warn(strategy_->warnings());
+  for (std::size_t i = 0; i < step.late_losses.size(); ++i) {
+    waiting_[i].loss = step.late_losses[i];
+    GW_TRY(report_->step(waiting_[i]));
+  }
+  waiting_.erase(waiting_.begin(),
+                 waiting_.begin() + static_cast<std::ptrdiff_t>(step.late_losses.size()));
   if (!step.averaged) {
     waiting_.push_back(row);
     report_->progress(row);

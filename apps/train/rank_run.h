@@ -98,6 +98,8 @@ class RankRun {
   std::unique_ptr<RunCheckpoints> checkpoints_;  // null without --checkpoint
   std::optional<RunFacts::Pipeline> pipeline_;   // of stages, on rank 0
   std::vector<StepRow> waiting_;                 // for their losses, oldest first; on rank 0
+  std::int64_t judged_ = 0;                      // steps whose losses are known
+  Status late_;                                  // what is wrong with one of them
   // As of the end of the last step.
   AggregateStats aggregated_;
   std::uint64_t bytes_sent_ = 0;

@@ -186,6 +186,7 @@ inline Status train_by_plan(const Training& training, const Plan& plan, Communic
   TrainingCheckpoint saver(communicator, trainer, strategy, files(training, plan.save_to));
   if (!plan.save_to.empty() && plan.save_after == 0) GW_TRY(saver.save(training.lr, 1));
   const auto on_step = [&](const StepReport& step) -> Status {
+    heard.losses.insert(heard.losses.end(), step.late_losses.begin(), step.late_losses.end());
     if (step.averaged) {
       heard.losses.insert(heard.losses.end(), step.earlier_losses.begin(),
                           step.earlier_losses.end());

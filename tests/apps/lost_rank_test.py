@@ -88,6 +88,17 @@ class LostRankTest(unittest.TestCase):
         self.assertEqual(status, 128 + signal.SIGKILL, output)
         self.check_survivors(output, 2)
 
+    # In both directions, and without a flush, at any step.
+    def test_a_killed_rank_is_named_in_the_midst_of_a_stream(self):
+        for schedule, micro_batches in (("chimera", "8"), ("pipedream", "1"), ("pipedream[vertical_sync=on]", "1"), ("2bw", "8")):
+            with self.subTest(schedule=schedule):
+                flags = ("--hidden", "16,16,16,16", "--parallel", f"pp={RANKS}/{schedule}", "--accumulate", micro_batches)
+                status, output = self.lose(signal.SIGKILL, 2, flags)
+                self.assertEqual(status, 128 + signal.SIGKILL, output)
+                self.check_survivors(output, 2)
+                for seconds in re.findall(r"rank 2 lost in .* after ([0-9.]+) s", output):
+                    self.assertLessEqual(float(seconds), DEADLINE + 1, output)
+
     def test_a_stopped_stage_is_named_by_all_others(self):
         status, output = self.lose(signal.SIGSTOP, 1, self.STAGES)
         self.assertNotEqual(status, 0, output)

@@ -316,8 +316,10 @@ TEST(Plan, RanksOfBothDirectionsHoldTwoStages) {
   ASSERT_EQ(doubled.size(), 4U);
   for (std::size_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(both[rank]["stages"].size(), 2U);
-    EXPECT_EQ(both[rank]["contexts"], 4);
-    EXPECT_EQ(doubled[rank]["contexts"], 8);
+    // From p/2 + 1 at the ends to p in the middle (Li and Hoefler, SC 2021, table 2).
+    const int contexts = rank % 3 == 0 ? 3 : 4;
+    EXPECT_EQ(both[rank]["contexts"], contexts) << rank;
+    EXPECT_EQ(doubled[rank]["contexts"], 2 * contexts) << rank;
     EXPECT_EQ(both[rank]["params"], both[3 - rank]["params"]);
     EXPECT_EQ(both[rank]["optimizer_bytes"], 8 * both[rank]["params"].get<double>() / 2) << rank;
   }
@@ -328,6 +330,38 @@ TEST(Plan, RanksOfBothDirectionsHoldTwoStages) {
       plan({"--params", "1e6", "--parallel", "pp=2/chimera", "--accumulate", "2", "--zero", "2"})
           .error,
       fails(Code::kUnsupported, "--zero 2", "pp=2/chimera", "0 or 1"));
+}
+
+// Beside the newest weights p - 1 - s older versions, p - 1 in sync, or one.
+TEST(Plan, StagesWithoutAFlushHaveVersionsOfTheirWeights) {
+  for (const bool even : {false, true}) {
+    for (const char* schedule : {"pipedream", "pipedream[vertical_sync=on]", "2bw"}) {
+      const std::string name = schedule;
+      const std::string parallel = "pp=4/" + name;
+      std::vector<nlohmann::json> rows;
+      if (even) {
+        for (nlohmann::json& row : plan({"--params", "1e6", "--parallel", parallel, "--accumulate",
+                                         name == "2bw" ? "4" : "1", "--memory"})
+                                       .rows) {
+          if (row["kind"] == "rank") rows.push_back(row);
+        }
+      } else {
+        rows = rank_rows({}, parallel.c_str(), "0", name == "2bw" ? "4" : "1");
+      }
+      ASSERT_EQ(rows.size(), 4U) << name;
+      for (int rank = 0; rank < 4; ++rank) {
+        const int older = name == "2bw" ? 1 : name == "pipedream" ? 3 - rank : 3;
+        const nlohmann::json& row = rows[static_cast<std::size_t>(rank)];
+        EXPECT_EQ(row["version_bytes"], older * 4 * row["params"].get<double>()) << name << rank;
+        EXPECT_EQ(row["contexts"], 4 - rank) << name;
+      }
+    }
+  }
+  const auto refused = [](const char* parallel, const char* micro_batches) {
+    return plan({"--params", "1e6", "--parallel", parallel, "--accumulate", micro_batches}).error;
+  };
+  EXPECT_THAT(refused("pp=4/2bw", "3"), fails(Code::kInvalidArgument, "--accumulate 3", "4"));
+  EXPECT_THAT(refused("pp=4/pipedream", "2"), fails(Code::kInvalidArgument, "--accumulate 2", "1"));
 }
 
 TEST(Plan, PipelineIsTheNumberOfStages) {

@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SCHEDULES = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "zb-v-half", "zb-v-min", "breadth-first"]
@@ -99,6 +100,71 @@ class StagesAsProcesses(unittest.TestCase):
                     there = totals([GRADWIRE, "run", "-n", str(ranks), "--timeout", "60", "--", GRADWIRE, "train",
                                     "--transport", transport, "--parallel", f"pp={ranks}/chimera"])
                     self.assertEqual(there["params_hash"], whole["params_hash"])
+        for ranks in (2, 4):
+            with self.subTest(ranks=ranks, doubling="on"):
+                flags = [GRADWIRE, "train", "--parallel", f"pp={ranks}/chimera[doubling=on]", "--transport", "ucx"]
+                there = totals([GRADWIRE, "run", "-n", str(ranks), "--timeout", "60", "--", *flags], accumulating(str(2 * ranks)))
+                halves = totals([GRADWIRE, "run", "-n", "2", "--", GRADWIRE, "train", "--parallel", "dp=2"], accumulating(str(ranks)))
+                self.assertEqual(there["params_hash"], halves["params_hash"])
+
+    def test_replicas_of_stages(self):
+        whole = totals([GRADWIRE, "run", "-n", "2", "--", GRADWIRE, "train", "--parallel", "dp=2"])
+        stages = totals([GRADWIRE, "run", "-n", "4", "--", GRADWIRE, "train", "--parallel", "dp=2,pp=2/zb-h1"])
+        self.assertEqual(stages["params_hash"], whole["params_hash"])
+
+
+class StreamsAsProcesses(unittest.TestCase):
+    # In both directions, and without a flush, of ranks that share tensors.
+    def test_streams_of_ranks_that_share_tensors(self):
+        model = ["--model", "gpt", "--data", "grammar", "--width", "16", "--heads", "4", "--context", "8"]
+        for schedule, accumulate in (("chimera", "4"), ("pipedream", "1"), ("2bw", "4")):
+            with self.subTest(schedule=schedule):
+                trained = accumulating(accumulate)
+                alone = totals([GRADWIRE, "train", *model, "--parallel", f"dp=1,pp=2/{schedule}"], trained)
+                shared = [GRADWIRE, "train", *model, "--parallel", f"dp=1,tp=2,pp=2/{schedule}"]
+                threads = totals(shared, trained)
+                there = totals([GRADWIRE, "run", "-n", "4", "--timeout", "60", "--", *shared, "--transport", "ucx"], trained)
+                self.assertEqual(there["params_hash"], threads["params_hash"])
+                self.assertAlmostEqual(there["test_loss"], alone["test_loss"], delta=1e-4)
+
+    # What a rank holds of a stream does not grow with its steps, and rows come while it goes on.
+    def test_memory_of_a_stream_is_flat(self):
+        for ranks, schedule, accumulate in ((2, "pipedream", "1"), (4, "2bw", "4")):
+            with self.subTest(schedule=schedule), tempfile.TemporaryDirectory() as folder:
+                metrics = pathlib.Path(folder) / "m.jsonl"
+                words = [GRADWIRE, "run", "-n", str(ranks), "--timeout", "120", "--", GRADWIRE, "train", *MLP, "--transport", "ucx", "--steps",
+                         "3000", "--batch", "16", "--accumulate", accumulate, "--parallel", f"pp={ranks}/{schedule}", "--metrics", metrics, "--quiet"]
+                job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                try:
+                    sizes = [self.sizes_after(job, metrics, steps) for steps in (500, 2500)]
+                    output, _ = job.communicate(timeout=120)
+                    self.assertEqual(job.returncode, 0, output)
+                finally:
+                    job.kill()
+                    job.wait()
+                self.assertEqual(len(sizes[0]), ranks)
+                for before, after in zip(*sizes):
+                    self.assertLess(after - before, 256)  # KB: below 0.13 a step
+
+    def sizes_after(self, job, metrics, steps):
+        """KB of each rank's resident memory, in the order of their ranks, once so many rows are there."""
+        until = time.monotonic() + 120
+        while not metrics.exists() or metrics.read_bytes().count(b"\n") < steps:
+            self.assertIsNone(job.poll(), f"it ended before step {steps}")
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.005)
+        sizes = {}
+        for status in pathlib.Path("/proc").glob("[0-9]*/status"):
+            try:
+                text = status.read_text()
+                if f"\nPPid:\t{job.pid}\n" not in text:
+                    continue
+                entries = (status.parent / "environ").read_bytes().split(b"\0")
+                rank = [int(entry.split(b"=")[1]) for entry in entries if entry.startswith(b"GRADWIRE_RANK=")]
+                sizes[rank[0]] = int(text.split("VmRSS:")[1].split()[0])
+            except (OSError, IndexError):
+                continue  # it ended meanwhile, or is no rank
+        return [sizes[rank] for rank in sorted(sizes)]
 
     def test_without_a_flush(self):
         for ranks in (2, 4):
@@ -109,11 +175,6 @@ class StagesAsProcesses(unittest.TestCase):
                     there = totals([GRADWIRE, "run", "-n", str(ranks), "--timeout", "60", "--", *flags, "--transport", "ucx"],
                                    accumulating(accumulate))
                     self.assertEqual(there["params_hash"], threads["params_hash"])
-
-    def test_replicas_of_stages(self):
-        whole = totals([GRADWIRE, "run", "-n", "2", "--", GRADWIRE, "train", "--parallel", "dp=2"])
-        stages = totals([GRADWIRE, "run", "-n", "4", "--", GRADWIRE, "train", "--parallel", "dp=2,pp=2/zb-h1"])
-        self.assertEqual(stages["params_hash"], whole["params_hash"])
 
 
 class MeshesAsProcesses(unittest.TestCase):

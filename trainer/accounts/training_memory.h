@@ -67,8 +67,9 @@ struct MemoryRow {
   // elsewhere a tensor of them at a time, which is not counted.
   double workspace = 0;
   double messages = 0;
+  double versions = 0;  // older weights, of stages without a flush
   double total() const {
-    return params + grads + optimizer + gathered + activations + workspace + messages;
+    return params + grads + optimizer + gathered + activations + workspace + messages + versions;
   }
 };
 MemoryRow training_memory(const MemoryQuestion& question);

@@ -47,6 +47,16 @@ const std::vector<PipelineOp>& own_ops(const StagePlan& plan) {
   return plan.schedule.ranks[static_cast<std::size_t>(plan.rank)];
 }
 
+// Those that give weights' gradients, of one step.
+std::vector<PipelineOp> weight_ops(const StagePlan& plan) {
+  std::vector<PipelineOp> ops = own_ops(plan);
+  std::erase_if(ops, [&plan](const PipelineOp& op) {
+    const bool later = plan.stream && op.micro >= plan.micro_batches();
+    return later || !gives_weight_gradient(op.kind);
+  });
+  return ops;
+}
+
 // The sum takes each gradient's micro-batches one after another.
 class Waiting {
  public:
@@ -125,13 +135,13 @@ std::int64_t waiting_gradient_elems(const Model<float>& part, const StagePlan& p
                                     const FoldWays& ways) {
   const GradientTable gradients = part.gradients();
   if (ways.whole) {  // the first one's are the sum's
-    return most_unjoined(own_ops(plan), plan.stages.size(), plan.micro_batches(), 1) *
+    return most_unjoined(weight_ops(plan), plan.stages.size(), plan.micro_batches(), 1) *
            gradients.elems();
   }
   Waiting waiting(gradients.tensors, plan.micro_batches(), ways.first_waits);
-  for (const PipelineOp& op : own_ops(plan)) {
+  for (const PipelineOp& op : weight_ops(plan)) {
     const StagePlace* const place = place_of(plan, op);
-    if (place == nullptr || !gives_weight_gradient(op.kind)) continue;
+    if (place == nullptr) continue;
     const int micro = plan.number_in_pipe(op.micro);
     for (const int index : gradients_of(part, *place)) waiting.complete(index, micro);
   }

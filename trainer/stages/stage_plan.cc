@@ -312,11 +312,6 @@ Result<StagePlan> plan_stream(const Model<float>& model, const StreamRule& rule,
     return Status(Code::kInvalidArgument,
                   format("pipedream of %d micro-batches a step (expected 1)", rule.micro_batches));
   }
-  if (!model.buffers().empty()) {
-    return Status(Code::kUnsupported,
-                  "running statistics, " + model.buffers().front().name +
-                      " among them, without a flush (expected a model without batch norm)");
-  }
   const PipelineSchedule schedule = one_f_one_b_schedule(rule.ranks, rule.window());
   GW_ASSIGN(StagePlan plan, plan_stages(model, schedule, rank, {}));
   if (!plan.shared.empty()) {

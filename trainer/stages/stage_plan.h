@@ -79,7 +79,7 @@ Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule&
                               const PipelineExecution& how, bool gathers = false);
 
 // Of a schedule without a flush, over tagged links. kUnsupported, besides: layers that are tied
-// across ranks, running statistics, which belong to a step. kInvalidArgument: other ranks than the
+// across ranks. kInvalidArgument: other ranks than the
 // rule's stages; with delayed versions fewer micro-batches than ranks.
 Result<StagePlan> plan_stream(const Model<float>& model, const StreamRule& rule, int rank);
 

@@ -104,6 +104,8 @@ Result<std::unique_ptr<StepGradientSource>> StageSource::create(const SourcePart
   if (plan.stream) {
     GW_TRY(made->check_stream_served(options));
     made->samples_.resize(made->batches_.size());
+    made->seen_.assign(made->batches_.size(),
+                       std::vector<double>(made->statistics_.statistics().size()));
     GW_ASSIGN(made->streaming_,
               StreamExecutor::create(*plan.stream, plan.rank, plan.stages.front().room, true,
                                      *made->work_, transfers));
@@ -197,12 +199,17 @@ void StageSource::choose_step(const StepPlace& place) {
   }
 }
 
+// The first rank has begun as many micro-batches as there are ranks behind it, and has posted the
+// receive of one more.
+std::int64_t StageSource::steps_to_drain() const {
+  if (!streaming_) return 0;
+  return rule_.window() / rule_.micro_batches - 1;
+}
+
 // Those whose forwards begin in this step, which are of this and of later ones.
 void StageSource::choose_stream(const StepPlace& place) {
-  if (step_in_stream_ == 0) {
-    steps_of_stream_ = place.steps_left;
-    begun_ = 0;
-  }
+  if (step_in_stream_ == 0) begun_ = 0;
+  steps_of_stream_ = step_in_stream_ + place.steps_left;
   const std::int64_t m = rule_.micro_batches;
   const std::int64_t end =
       std::min((step_in_stream_ + 1) * m + rule_.ahead(stage_), steps_of_stream_ * m);
@@ -216,11 +223,23 @@ void StageSource::choose_stream(const StepPlace& place) {
     batches_[number] = micro_batches_.at(own, static_cast<int>(begun_ % m));
     samples_[number].assign(batches_[number].samples.begin(), batches_[number].samples.end());
     batches_[number].samples = samples_[number];
+    std::ranges::fill(seen_[number], 0.0);
+  }
+}
+
+// What the step's micro-batches saw, in their order.
+void StageSource::add_seen() {
+  const std::span<double> sums = statistics_.statistics();
+  const std::int64_t m = rule_.micro_batches;
+  for (std::int64_t micro = step_in_stream_ * m; micro < (step_in_stream_ + 1) * m; ++micro) {
+    const std::vector<double>& seen = seen_[static_cast<std::size_t>(micro) % seen_.size()];
+    std::ranges::transform(sums, seen, sums.begin(), std::plus());
   }
 }
 
 Status StageSource::run_stream() {
   GW_TRY(streaming_->run(step_in_stream_, steps_of_stream_));
+  add_seen();
   step_in_stream_ = (step_in_stream_ + 1) % steps_of_stream_;
   return step_in_stream_ == 0 ? streaming_->drain() : Status();
 }
@@ -236,6 +255,7 @@ Result<double> StageSource::run(const StepPlace& place, const Ready& ready, cons
                      .done = [&](int index) { return hand_over(index, ready); },
                      .gate = gate_,
                      .newest = static_cast<int>(step_in_stream_ % rule_.version_window()),
+                     .seen = seen_,
                      .told = told_});
   const double before = waited();
   const Status ran = streaming_ ? run_stream() : training_->run();

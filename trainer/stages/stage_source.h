@@ -42,6 +42,7 @@ class StageSource final : public StepGradientSource {
   std::vector<std::size_t> openings(Way way) const override;
   RunningStatistics& running() override { return statistics_; }
   bool is_under_way() const override { return step_in_stream_ > 0; }
+  std::int64_t steps_to_drain() const override;
   double waited_seconds() const override { return waited_seconds_; }
   void tell(const OnTrainerSpan* told) override;
 
@@ -59,6 +60,7 @@ class StageSource final : public StepGradientSource {
   Status check_stream_served(const TrainingOptions& options) const;
   void choose_step(const StepPlace& place);
   void choose_stream(const StepPlace& place);
+  void add_seen();
   Status run_stream();
   void choose_evaluated(Range share, int pipe, std::int64_t round);
 
@@ -98,6 +100,7 @@ class StageSource final : public StepGradientSource {
   std::int64_t steps_of_stream_ = 0;
   std::int64_t begun_ = 0;                           // micro-batches
   std::vector<std::vector<std::uint32_t>> samples_;  // by a micro-batch's number
+  std::vector<std::vector<double>> seen_;            // likewise: its sums of running statistics
   std::optional<PipelineExecutor> evaluating_;
 };
 

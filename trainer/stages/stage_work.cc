@@ -215,6 +215,7 @@ ModelPass<float> StageWork::pass_of(int micro) const {
   ModelPass<float> pass{step_.values.params, rows_of(micro)};
   pass.buffers = there_ == nullptr ? step_.values.buffers : there_->buffers();
   pass.statistics = there_ == nullptr ? step_.values.statistics : there_->statistics();
+  if (!step_.seen.empty()) pass.statistics = step_.seen[static_cast<std::size_t>(micro)];
   pass.device = there_ == nullptr ? nullptr : &there_->kernels();
   pass.peers = peers_;
   pass.told = step_.told;

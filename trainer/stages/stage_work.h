@@ -69,6 +69,8 @@ class StageWork final : public PipelineWork {
     std::function<Status(int index)> done = {};
     LayerGate* gate = nullptr;  // null: parameters are there
     int newest = 0;             // the version of `values`
+    // By micro-batch, where several steps are under way, in place of StageValues::statistics.
+    std::span<std::vector<double>> seen = {};
     const OnTrainerSpan* told = nullptr;
   };
   void begin_step(const Step& step);

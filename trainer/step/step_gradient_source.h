@@ -28,7 +28,8 @@ struct StepPlace {
   std::int64_t epoch = 0;  // from 0
   double loss_scale = 1;
   // From this one on, it among them, until nothing may be under way any more: before an evaluation,
-  // a checkpoint, or the end. The same in all ranks.
+  // a checkpoint, or the end. The same in all ranks; one less in each step, or once for all
+  // steps_to_drain().
   std::int64_t steps_left = 1;
 };
 
@@ -57,6 +58,9 @@ class StepGradientSource {
   // Between steps: micro-batches of later ones are. Ranks of Scope::kModel are then at different
   // steps.
   virtual bool is_under_way() const { return false; }
+  // Where they may be: from a step that is about to begin, it among them, the fewest behind which
+  // nothing is, if StepPlace::steps_left says so from this one on. Else 0.
+  virtual std::int64_t steps_to_drain() const { return 0; }
 
   // Samples `share` of DataSet::evaluation(), forward, with the running statistics; those of the
   // largest share of any rank are `most`, since a gate, or other stages, must see equally many

@@ -39,6 +39,13 @@ class Consensus {
   }
   // Does nothing where nothing was started.
   virtual Status finish_sums() { return {}; }
+
+  // A sum over the world whose ranks come to it at different times: start_asking() sends, heard()
+  // waits, and any other call may come in between. The values are lent until then. heard() returns
+  // whether one of the ranks is to end the training, the same on all; where nothing was started it
+  // does nothing.
+  virtual Status start_asking(std::span<double> /*values*/) { return {}; }
+  virtual Result<bool> heard() { return false; }
 };
 
 }  // namespace gradwire

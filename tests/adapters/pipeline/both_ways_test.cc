@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/adapters/pipeline/both_ways_replay.h"
 #include "tests/adapters/pipeline/mesh_runs.h"
 #include "tests/adapters/pipeline/stage_models.h"
 #include "tests/support/fails.h"
@@ -101,6 +102,40 @@ TEST(BothWays, PP11_DoubledHaveTheBitsOfTwoReplicas) {
       const MeshTraining plain = training_of(one, "adamw", 2, ranks);
       expect_as(one, run_mesh(both_ways(plain, ranks, kDoubled)), run_mesh(plain),
                 one.name + " p=" + std::to_string(ranks));
+    }
+  }
+}
+
+// The bits of parameters. Losses are means of means, in double.
+void expect_equal_but_losses(const MeshEnded& ended, MeshEnded alone, const std::string& where) {
+  ASSERT_EQ(ended.losses.size(), alone.losses.size()) << where;
+  for (std::size_t step = 0; step < alone.losses.size(); ++step) {
+    EXPECT_NEAR(ended.losses[step], alone.losses[step], 1e-13) << where << " step " << step;
+  }
+  alone.losses = ended.losses;
+  expect_equal(ended, alone, where);
+}
+
+// Of several pipelines: one rank that adds up in the order of each stage's copies.
+TEST(BothWays, PP11_SeveralHaveTheBitsOfOneRankThatAddsUpInTheirOrder) {
+  for (const Case& one : cases()) {
+    if (one.name == "resnet8" || one.name == "tied gpt") continue;
+    for (const char* optimizer : {"sgd", "adamw"}) {
+      for (const int pipelines : {2, 3}) {
+        for (const int micros : {1, 2}) {
+          for (const int ranks : {2, 4}) {
+            const MeshTraining plain = training_of(one, optimizer, 2 * pipelines, micros);
+            MeshTraining alone = plain;
+            alone.training.ranks = 1;
+            alone.training.accumulate = 2 * pipelines;
+            alone.source = BothWaysReplay::choice(*one.model, ranks, micros);
+            expect_equal_but_losses(run_mesh(both_ways(plain, ranks)), run_mesh(alone),
+                                    one.name + " " + optimizer + " p=" + std::to_string(ranks) +
+                                        " dp=" + std::to_string(pipelines) +
+                                        " m=" + std::to_string(2 * micros));
+          }
+        }
+      }
     }
   }
 }

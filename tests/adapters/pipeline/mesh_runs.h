@@ -70,7 +70,7 @@ inline Status run_mesh_rank(const MeshTraining& mesh, const Plan& plan, Communic
   RankModelOptions division{.shared = mesh.shared, .gathers = training.zero == 3};
   const bool both = goes_both_ways(mesh);
   division.stream_rule = mesh.stream;
-  if (mesh.stream) options.drain_every = mesh.drain_every;
+  if (mesh.stream || mesh.source.make) options.drain_every = mesh.drain_every;
   if (mesh.stages > 1 && !mesh.stream) {
     GW_ASSIGN(division.schedule,
               generate_pipeline(mesh.spec, mesh.stages, training.accumulate * (both ? 2 : 1)));

@@ -47,6 +47,7 @@ class StreamReplay final : public StepGradientSource {
   void read_through(LayerGate* gate) override { gate_ = gate; }
   Result<double> run(const StepPlace& place, const Ready& ready, const Over& over) override {
     const std::int64_t step = place.step % drains_;
+    is_under_way_ = place.steps_left > 1;
     if (step == 0) history_.clear();
     GW_ASSIGN(history_[step], whole(gate_));
     history_.erase(step - rule_.ranks - 1);
@@ -72,6 +73,8 @@ class StreamReplay final : public StepGradientSource {
   }
   std::vector<std::size_t> openings(Way) const override { return {}; }
   RunningStatistics& running() override { return pass_; }
+  // Replicas of stages average running statistics where these drain.
+  bool is_under_way() const override { return is_under_way_; }
   void tell(const OnTrainerSpan*) override {}
 
  private:
@@ -114,6 +117,7 @@ class StreamReplay final : public StepGradientSource {
   std::vector<LayerRange> cuts_;
   std::int64_t drains_;
   LayerGate* gate_ = nullptr;
+  bool is_under_way_ = false;
   MicroBatches batches_;
   BatchPass pass_;
   std::vector<float> read_;

@@ -536,6 +536,7 @@ const std::vector<PlannedClass> kPlannedClasses{
     {"activation_bytes", {"activations"}},
     {"workspace_bytes", {"workspace", "other"}},
     {"message_bytes", {"messages"}},
+    {"version_bytes", {"versions"}},
 };
 
 struct PlannedRun {
@@ -544,23 +545,28 @@ struct PlannedRun {
   const char* precision;
   const char* zero;
 };
-const std::vector<PlannedRun> kPlannedRuns{{"dp=1,pp=4/1f1b", "none", "fp32", "0"},
-                                           {"dp=1,pp=4/1f1b", "full", "fp32", "0"},
-                                           {"dp=1,pp=2/gpipe", "selective", "fp32", "0"},
-                                           {"dp=1,pp=2/interleaved", "none", "bf16", "0"},
-                                           {"dp=1,pp=2/breadth-first", "full", "bf16", "0"},
-                                           {"dp=1,pp=4/zb-h1", "none", "fp32", "0"},
-                                           {"dp=2,pp=2/zb-h1", "none", "bf16", "1"},
-                                           {"dp=1,pp=2/zb-v", "none", "fp32", "0"},
-                                           {"dp=2,pp=2/zb-v-min", "none", "bf16", "1"},
-                                           {"dp=1,pp=4/chimera", "none", "fp32", "0"},
-                                           {"dp=1,pp=2/chimera", "full", "bf16", "1"},
-                                           {"dp=2,pp=2/chimera", "none", "fp32", "1"},
-                                           {"dp=2,pp=2/1f1b", "none", "fp32", "2"},
-                                           {"dp=2,pp=4/interleaved", "none", "bf16", "2"},
-                                           {"dp=2,pp=4/gpipe", "selective", "fp32", "1"},
-                                           {"dp=2,pp=2/1f1b", "full", "fp32", "3"},
-                                           {"dp=2,pp=2/interleaved", "none", "bf16", "3"}};
+const std::vector<PlannedRun> kPlannedRuns{
+    {"dp=1,pp=4/1f1b", "none", "fp32", "0"},
+    {"dp=1,pp=4/1f1b", "full", "fp32", "0"},
+    {"dp=1,pp=2/gpipe", "selective", "fp32", "0"},
+    {"dp=1,pp=2/interleaved", "none", "bf16", "0"},
+    {"dp=1,pp=2/breadth-first", "full", "bf16", "0"},
+    {"dp=1,pp=4/zb-h1", "none", "fp32", "0"},
+    {"dp=2,pp=2/zb-h1", "none", "bf16", "1"},
+    {"dp=1,pp=2/zb-v", "none", "fp32", "0"},
+    {"dp=2,pp=2/zb-v-min", "none", "bf16", "1"},
+    {"dp=1,pp=4/chimera", "none", "fp32", "0"},
+    {"dp=1,pp=2/chimera", "full", "bf16", "1"},
+    {"dp=2,pp=2/chimera", "none", "fp32", "1"},
+    {"dp=1,pp=4/2bw", "none", "fp32", "0"},
+    {"dp=2,pp=2/2bw", "full", "bf16", "1"},
+    {"dp=1,pp=4/pipedream", "none", "fp32", "0"},
+    {"dp=2,pp=3/pipedream[vertical_sync=on]", "none", "bf16", "1"},
+    {"dp=2,pp=2/1f1b", "none", "fp32", "2"},
+    {"dp=2,pp=4/interleaved", "none", "bf16", "2"},
+    {"dp=2,pp=4/gpipe", "selective", "fp32", "1"},
+    {"dp=2,pp=2/1f1b", "full", "fp32", "3"},
+    {"dp=2,pp=2/interleaved", "none", "bf16", "3"}};
 
 // Of each rank, to the byte: every schedule, computing again, 16 bits, every stage of ZeRO.
 TEST_F(TrainStages, ThePlanIsWhatRanksHold) {
@@ -572,22 +578,27 @@ TEST_F(TrainStages, ThePlanIsWhatRanksHold) {
   for (const PlannedRun& one : kPlannedRuns) {
     SCOPED_TRACE(std::string(one.parallel) + " " + one.recompute + " " + one.precision + " zero " +
                  one.zero);
-    const auto held = totals(
-        one.parallel,
-        {"--model",     "gpt",         "--data",   "grammar",     "--context",   "16",
-         "--width",     "32",          "--layers", "4",           "--heads",     "2",
-         "--tied",      "--optimizer", "adamw",    "--recompute", one.recompute, "--precision",
-         one.precision, "--zero",      one.zero,   "--steps",     "2",           "--memory"});
-    const Words shape{"--layers",      "4",
-                      "--width",       "32",
-                      "--heads",       "2",
-                      "--sequence",    "16",
-                      "--vocabulary",  vocabulary,
-                      "--micro-batch", std::string(one.parallel).starts_with("dp=2") ? "6" : "12"};
+    const std::string parallel = one.parallel;
+    const bool each = parallel.find("pipedream") != std::string::npos;
+    const std::string micro_batches = each ? "1" : "4";
+    Words run{"--model",     "gpt",         "--data",       "grammar",     "--context",
+              "16",          "--width",     "32",           "--layers",    "4",
+              "--heads",     "2",           "--optimizer",  "adamw",       "--recompute",
+              one.recompute, "--precision", one.precision,  "--zero",      one.zero,
+              "--steps",     "8",           "--accumulate", micro_batches, "--memory"};
+    if (!each && parallel.find("2bw") == std::string::npos) run.emplace_back("--tied");
+    const auto held = totals(parallel, run);
+    const Words shape{
+        "--layers",      "4",
+        "--width",       "32",
+        "--heads",       "2",
+        "--sequence",    "16",
+        "--vocabulary",  vocabulary,
+        "--micro-batch", std::to_string((parallel.starts_with("dp=2") ? 24 : 48) / (each ? 1 : 4))};
     Words words = shape;
-    words.insert(words.end(), {"--parallel", one.parallel, "--accumulate", "4", "--recompute",
-                               one.recompute, "--precision", one.precision, "--zero", one.zero,
-                               "--memory", "--json", file("plan.jsonl")});
+    words.insert(words.end(), {"--parallel", one.parallel, "--accumulate", micro_batches,
+                               "--recompute", one.recompute, "--precision", one.precision, "--zero",
+                               one.zero, "--memory", "--json", file("plan.jsonl")});
     ::testing::internal::CaptureStdout();
     const auto planned = plan_command(words);
     ::testing::internal::GetCapturedStdout();
