@@ -229,7 +229,7 @@ std::string send_many(Communicator& world, std::int64_t segment_elems) {
 
 namespace {
 
-constexpr std::size_t kMostGrowth = 64 << 20;  // bytes
+constexpr std::size_t kMostGrowth = 64 << 20;  // bytes; a quarter of what is sent ahead
 constexpr double kSlow = 50;                   // seconds, of machines with much else to do
 
 std::string growth_of(const char* name, const PeakMemory& memory) {
@@ -249,7 +249,7 @@ void come_late() { std::this_thread::sleep_for(std::chrono::seconds(1)); }
 // Rank 0 starts all of them before the last rank has come.
 std::string broadcast_ahead(Communicator& world) {
   constexpr int kBroadcasts = 1000;
-  constexpr std::int64_t kElems = 256 << 10;
+  constexpr std::int64_t kElems = 64 << 10;
   Ints data(kElems);
   if (world.rank() == 0) {
     for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::int32_t>(i);
@@ -312,7 +312,7 @@ std::string send_thousand(Communicator& world) {
   constexpr int kTag = 7;
   const int next = (world.rank() + 1) % world.size();
   const int before = (world.rank() + world.size() - 1) % world.size();
-  Ints data(256 << 10), got(data.size());  // 1 MiB
+  Ints data(64 << 10), got(data.size());  // 256 KiB: four times the growth allowed
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::int32_t>(i);
   const PeakMemory memory;
   std::vector<Work> works;
