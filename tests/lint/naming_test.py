@@ -38,10 +38,11 @@ def definitions(text):
 class Tree:
     """The project's files, each read once."""
 
-    def __init__(self, root):
+    def __init__(self, root, clang_tidy):
         self.root = root
+        self.clang_tidy = clang_tidy
         settings = (root / ".clang-tidy").read_text() + pathlib.Path(__file__).read_text()
-        version = subprocess.run(["clang-tidy", "--version"], capture_output=True, text=True).stdout
+        version = subprocess.run([clang_tidy, "--version"], capture_output=True, text=True).stdout
         self.settings = settings + version
 
     @functools.cache
@@ -153,9 +154,9 @@ def gather(tree, sources):
     return sorted(groups, key=lambda group: -len(group.sources))
 
 
-def tidy(path, root, build, language, folders):
+def tidy(clang_tidy, path, root, build, language, folders):
     """What clang-tidy finds in it, and whether clang could read it."""
-    run = subprocess.run(["clang-tidy", "--quiet", f"--config-file={root}/.clang-tidy", f"--header-filter={FOLDERS}.*\\.(h|cc)$", str(path), "--", *language, *folders, "-w"],
+    run = subprocess.run([clang_tidy, "--quiet", f"--config-file={root}/.clang-tidy", f"--header-filter={FOLDERS}.*\\.(h|cc)$", str(path), "--", *language, *folders, "-w"],
                          capture_output=True, text=True, cwd=build, timeout=1200)
     found = re.findall(r"^\S+:\d+:\d+: (?:warning|error): .*$", run.stdout, re.M)
     if run.returncode != 0 and not found:
@@ -166,17 +167,17 @@ def tidy(path, root, build, language, folders):
 
 def look_at(job):
     """Findings, the sources without any, and how many had to be looked at alone after all."""
-    group, root, build, folder, number = job
+    group, tree, build, folder, number = job
     if len(group.sources) > 1:
         path = folder / f"sources_{number}.cc"
         path.write_text("".join(f'#include "{source.path}"\n' for source in group.sources))
-        found, read = tidy(path, root, build, group.language, group.folders)
+        found, read = tidy(tree.clang_tidy, path, tree.root, build, group.language, group.folders)
         if read:
             return found, [] if found else group.sources, 0
         print(f"not together: {found[0]}", file=sys.stderr)
     lines, clean = [], []
     for source in group.sources:
-        found, _ = tidy(source.path, root, build, source.language, source.folders)
+        found, _ = tidy(tree.clang_tidy, source.path, tree.root, build, source.language, source.folders)
         lines += found
         clean += [] if found else [source]
     return lines, clean, len(group.sources)
@@ -184,10 +185,12 @@ def look_at(job):
 
 def main():
     root, build = (pathlib.Path(p).resolve() for p in sys.argv[1:3])
-    if not shutil.which("clang-tidy"):
-        print("clang-tidy is not installed (Debian: clang-tidy)")
+    own = root / ".cache/clang-tidy/bin/clang-tidy"  # ./check makes it
+    clang_tidy = str(own) if own.is_file() else shutil.which("clang-tidy")
+    if not clang_tidy:
+        print(f"no clang-tidy: neither {own} (./check --suite lint makes it) nor one in PATH")
         sys.exit(1)
-    tree = Tree(root)
+    tree = Tree(root, clang_tidy)
     sources = sources_of(root, build)
     speak_alike(sources)
     digests = {source: tree.digest(source) for source in sources}
@@ -195,7 +198,7 @@ def main():
     known = set(record.read_text().split()) if record.is_file() else set()
     groups = gather(tree, [source for source in sources if digests[source] not in known])
     with tempfile.TemporaryDirectory(prefix="gradwire-lint-") as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
-        results = list(pool.map(look_at, [(group, root, build, pathlib.Path(folder), number) for number, group in enumerate(groups)]))
+        results = list(pool.map(look_at, [(group, tree, build, pathlib.Path(folder), number) for number, group in enumerate(groups)]))
     known |= {digests[source] for _, clean, _ in results for source in clean}
     record.write_text("\n".join(sorted(known & set(digests.values()))) + "\n")
     findings = sorted({re.sub(r"^(\.\./)+", "", line.replace(f"{build}/../", "").replace(f"{root}/", "")) for lines, _, _ in results for line in lines})

@@ -48,6 +48,7 @@ kernel_archs() {
 check_all() {
   if has_nvcc && [ ! -x .cache/nvidia/bin/python ]; then (nvidia_wheels) || say "without NCCL"; fi
   if wants_torch; then make_torch & fi
+  if [ "${#suites[@]}" -eq 0 ] || [[ " ${suites[*]} " =~ \ lint\  ]]; then newest_clang_tidy; fi
   local nvidia=()
   [ ! -x .cache/nvidia/bin/python ] || nvidia=(-Dnvidia_python="$PWD/.cache/nvidia/bin/python")
   # A build folder from before there was NCCL learns of it.
