@@ -14,6 +14,12 @@ bool exchanges_by_itself(Options o) {
   return choice.has_value() && choice.value().method.has_value();
 }
 
+// Of whole tensors.
+bool steps_by_norms(Options o) {
+  const auto choice = parse_optimizer(o.optimizer);
+  return choice.has_value() && choice.value().optimizer.name == "lamb";
+}
+
 bool orders_sums(Options o) { return o.algorithm != "auto" && o.algorithm != "canonical"; }
 
 bool has_two_levels(Options o) { return o.compressor.find("intra_node=") != std::string::npos; }
@@ -46,6 +52,8 @@ const std::vector<Unserved>& unserved_when_divided() {
       {"pp", "--clip-worker", "--clip", [](Options o) { return o.clip_worker > 0; }},
       {"pp", "--zero", "--zero 0 or 1, or a schedule other than chimera, pipedream and 2bw",
        [](Options o) { return o.zero >= 2 && (o.parallel.pipes() > 1 || goes_without_flush(o)); }},
+      {"pp", "--optimizer", "sgd, nesterov or adamw, or a schedule with a flush",
+       [](Options o) { return goes_without_flush(o) && steps_by_norms(o); }},
       {"pp", "--accumulate", "--accumulate 1, or a schedule other than pipedream",
        [](Options o) {
          return o.accumulate > 1 && o.parallel.order.kind == PipelineOrder::Kind::kPipeDream;
