@@ -23,6 +23,13 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// Others read the model between steps, and may write to it: the replicas' comparison, checkpoints,
+// a program's own code. Their copies are behind CUDA's default stream, which a stream of the
+// trainer's own may not hold back. So that one has run what it was given before they do.
+Status let_others_read(const MemoryArena& arena) {
+  return arena.stream().native == nullptr ? Status() : wait_for(arena.stream());
+}
+
 }  // namespace
 
 Trainer::Trainer(const Model<float>& model, const DataSet& data, const TrainingOptions& options,
@@ -141,7 +148,10 @@ Result<double> Trainer::run(Strategy& strategy, const OnStep& on_step) {
   while (position_.steps < total_steps_) {
     GW_ASSIGN(StepReport report, step(strategy));
     const bool last = position_.steps == total_steps_;
-    if (last) GW_TRY(update_->settle());
+    if (last) {
+      GW_TRY(update_->settle());
+      GW_TRY(let_others_read(options_.places.device));
+    }
     if (last || (options_.eval_every > 0 && position_.steps % options_.eval_every == 0)) {
       GW_TRY(averages_.settle(strategy, source_->running()));
       report_losses(report);
@@ -249,6 +259,7 @@ Result<StepReport> Trainer::step(Strategy& strategy) {
   report.compute_seconds = seconds_since(start) - report.exchange_seconds;
   const TimedSpan last(told_, TrainerSpan::Kind::kAverage, report.step);
   GW_TRY(averages_.end(strategy, source_->running()));
+  GW_TRY(let_others_read(options_.places.device));
   report_losses(report);
   return report;
 }
