@@ -5,20 +5,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "comm/nccl/nccl_calls.h"
+#include "device/copy_lane.h"
 #include "tests/comm/nccl/fake_nccl.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/support/names.h"
 #include "tests/support/thread_ranks.h"
-
-namespace gradwire::emulation {
-int current_device();  // of devices.h, which speaks of CUDA's types
-}
 
 namespace gradwire {
 namespace {
@@ -26,7 +25,19 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr Stream kStream{{MemorySpace::kCuda, 0}, nullptr};
+// A stream of a rank's own.
+class Lane {
+ public:
+  Lane() : lane_(CopyLane::create({MemorySpace::kCuda, 0}).value()) {}
+  // Launches the steps and waits until they have run.
+  Status run(NcclComm& comm, std::span<const NcclStep> steps) const {
+    GW_TRY(comm.launch(steps, lane_->to_device(), deadline_in(20)));
+    return lane_->finish(20);
+  }
+
+ private:
+  std::unique_ptr<CopyLane> lane_;
+};
 
 std::string format_ranks(const NcclComm& comm) {
   return std::to_string(comm.rank()) + " of " + std::to_string(comm.size());
@@ -42,12 +53,14 @@ class NcclCommTest : public testing::Test {
     ASSERT_TRUE(fake.has_value()) << fake.error().message();
     fake_ = fake.value();
     fake_.take_log();
+    ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);  // ranks share a device
   }
   void TearDown() override {
     for (const char* const call : {"", "ncclCommInitRankConfig", "ncclSend", "ncclGetUniqueId"}) {
       fake_.fail(call, -1);
     }
     EXPECT_EQ(fake_.living(), 0);
+    ::unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
   }
   // All ranks of one communicator, as threads.
   std::vector<std::string> on_ranks(int size,
@@ -95,7 +108,7 @@ TEST_F(NcclCommTest, StepsAreOneGroup) {
   EXPECT_THAT(on_ranks(1,
                        [&](NcclComm& comm) {
                          log();
-                         const Status status = comm.launch(steps, kStream, deadline_in(20));
+                         const Status status = Lane().run(comm, steps);
                          return std::string(status.message()) + "\n" + log();
                        }),
               testing::ElementsAre("ok\n"
@@ -126,7 +139,7 @@ TEST_F(NcclCommTest, SendsAndReceivesMayStandInAnyOrder) {
                                        .elems = 2,
                                        .dtype = DType::kI32,
                                        .peer = next}};
-    const Status status = comm.launch(steps, kStream, deadline_in(20));
+    const Status status = Lane().run(comm, steps);
     if (!status.ok()) return std::string(status.message());
     return got == std::vector<std::int32_t>{last, last * 10} ? "" : "wrong contents";
   });
@@ -175,7 +188,7 @@ TEST_F(NcclCommTest, AGroupEndsWhereACallInItFails) {
   const auto texts = on_ranks(1, [&](NcclComm& comm) {
     log();
     fake_.fail("ncclSend", ncclSystemError);
-    const Status status = comm.launch(steps, kStream, deadline_in(20));
+    const Status status = Lane().run(comm, steps);
     EXPECT_THAT(status, fails(Code::kInternal, "result 2", "ncclSend"));
     return log();
   });
@@ -191,7 +204,7 @@ TEST_F(NcclCommTest, LaterErrorsAreStateAndAbortIsFinal) {
     fake_.fail("", -1);
     if (!comm.abort(20).ok() || !comm.abort(20).ok()) return "abort() fails";
     const std::vector<NcclStep> steps{{.kind = NcclStep::Kind::kAllReduce}};
-    const Status after = comm.launch(steps, kStream, deadline_in(20));
+    const Status after = Lane().run(comm, steps);
     return after.code() == Code::kCancelled ? "" : std::string(after.message());
   });
   EXPECT_EQ(texts[0], "");

@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
+#include <cstdint>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "tests/emulation/devices.h"
 #include "tests/emulation/emulated_device.h"
+#include "tests/emulation/emulated_memory.h"
 #include "tests/emulation/graphs.h"
 #include "tests/emulation/queues.h"
 
@@ -63,17 +66,33 @@ PinnedMemory& pinned() {
   return *memory;
 }
 
-// Fresh memory is no zeros, and its end is the heap's, where a sanitizer sees what goes beyond.
-cudaError_t allocate(void** data, std::size_t bytes) {
+cudaError_t allocate(void** data, std::size_t bytes, Owner owner) {
   if (!take_one(allocations_left)) return cudaErrorMemoryAllocation;
-  if (::posix_memalign(data, 256, bytes) != 0) return cudaErrorMemoryAllocation;
-  std::memset(*data, 0xa5, bytes);
+  *data = take_memory(bytes, owner);
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
   ++living_allocations;
   return cudaSuccess;
 }
+
+// What a copy, or a memset, will write there is not there before: to be called as it may begin.
+std::function<void()> spoil(void* data, std::size_t bytes) {
+  return [data, bytes] {
+    const TouchDevices here;
+    std::memset(data, kPoison, bytes);
+  };
+}
+
+bool overlap(const void* a, const void* b, std::size_t bytes) {
+  const auto at = reinterpret_cast<std::uintptr_t>(a);
+  const auto other = reinterpret_cast<std::uintptr_t>(b);
+  return at < other + bytes && other < at + bytes;
+}
 }  // namespace
 
-std::size_t allocations() { return living_allocations; }
+std::size_t allocations() {
+  drain_all();
+  return living_allocations;
+}
 std::size_t frees_before_their_time() { return early_frees; }
 std::size_t most_pinned_bytes() { return pinned().most(); }
 void note_pinned(void* data, std::size_t bytes) { pinned().note(data, bytes); }
@@ -89,6 +108,7 @@ using gradwire::emulation::copies_left;
 using gradwire::emulation::early_frees;
 using gradwire::emulation::events_left;
 using gradwire::emulation::living_allocations;
+using gradwire::emulation::Owner;
 using gradwire::emulation::take_one;
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -139,7 +159,7 @@ cudaError_t cudaMallocFromPoolAsync(void** data, std::size_t bytes, cudaMemPool_
                                     cudaStream_t stream) {
   gradwire::emulation::need_context();
   if (pool->device != gradwire::emulation::device_of_stream(stream)) return cudaErrorInvalidValue;
-  const cudaError_t error = allocate(data, bytes);
+  const cudaError_t error = allocate(data, bytes, Owner::kDevice);
   if (error != cudaSuccess) return error;
   gradwire::emulation::note_memory(*data, bytes, gradwire::emulation::device_of_stream(stream));
   return cudaSuccess;
@@ -151,14 +171,14 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
   if (stream == nullptr && gradwire::emulation::spoils_blocking_captures()) {
     return cudaErrorStreamCaptureImplicit;
   }
-  if (stream == nullptr && gradwire::emulation::pending_apart() > 0) ++early_frees;
+  if (stream == nullptr && gradwire::emulation::holds_work_apart()) ++early_frees;
   if (stream != nullptr && stream->recording) {
     stream->recording->memory.push_back(data);
     return cudaSuccess;
   }
   gradwire::emulation::enqueue(stream, [data] {
     gradwire::emulation::forget_memory(data);
-    std::free(data);
+    gradwire::emulation::free_memory(data);
     --living_allocations;
   });
   return cudaSuccess;
@@ -166,7 +186,7 @@ cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
 cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
   gradwire::emulation::need_context();
   if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
-  const cudaError_t error = allocate(data, bytes);
+  const cudaError_t error = allocate(data, bytes, Owner::kHost);
   if (error == cudaSuccess) gradwire::emulation::note_pinned(*data, bytes);
   return error;
 }
@@ -174,7 +194,7 @@ cudaError_t cudaFreeHost(void* data) {
   gradwire::emulation::need_context();
   if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
   gradwire::emulation::forget_pinned(data);
-  std::free(data);
+  gradwire::emulation::free_memory(data);
   --living_allocations;
   return cudaSuccess;
 }
@@ -183,14 +203,19 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t bytes, cudaM
   if (!take_one(copies_left)) return cudaErrorInvalidValue;
   const cudaError_t error = gradwire::emulation::check_stream(stream, {dst, src});
   if (error != cudaSuccess) return error;
-  gradwire::emulation::enqueue(stream, [=] { std::memcpy(dst, src, bytes); });
+  std::function<void()> before;
+  if (!gradwire::emulation::overlap(dst, src, bytes))
+    before = gradwire::emulation::spoil(dst, bytes);
+  gradwire::emulation::enqueue(
+      stream, [=] { std::memcpy(dst, src, bytes); }, std::move(before));
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {
   gradwire::emulation::need_context();
   const cudaError_t error = gradwire::emulation::check_stream(stream, {data});
   if (error != cudaSuccess) return error;
-  gradwire::emulation::enqueue(stream, [=] { std::memset(data, value, bytes); });
+  gradwire::emulation::enqueue(
+      stream, [=] { std::memset(data, value, bytes); }, gradwire::emulation::spoil(data, bytes));
   return cudaSuccess;
 }
 
@@ -248,7 +273,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   if (!from->timed || !to->timed) return cudaErrorInvalidResourceHandle;
-  const auto between = to->passing->at - from->passing->at;
+  const auto between = gradwire::emulation::time_of(to) - gradwire::emulation::time_of(from);
   *milliseconds = std::chrono::duration<float, std::milli>(between).count();
   return cudaSuccess;
 }

@@ -118,11 +118,23 @@ void forget_contexts() { Devices::all().forget_contexts(); }
 void give_pools_handles(bool handles) { pools_have_handles = handles; }
 
 int current_device() { return current; }
+void serve_device(int device) {
+  current = device;
+  has_context = true;
+}
 void need_context() {
   if (has_context) return;
   has_context = true;
   Devices::all().note_context(current);
 }
+ServeDevice::ServeDevice(int device) : device_(current), has_context_(has_context) {
+  serve_device(device);
+}
+ServeDevice::~ServeDevice() {
+  current = device_;
+  has_context = has_context_;
+}
+int device_of(void* stream) { return device_of_stream(static_cast<CUstream_st*>(stream)); }
 int device_of_stream(const CUstream_st* stream) {
   return stream == nullptr ? current : stream->queue->device;
 }

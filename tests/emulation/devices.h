@@ -7,10 +7,24 @@
 #include <cstddef>
 #include <initializer_list>
 
+#include "tests/emulation/emulated_device.h"
+
 namespace gradwire::emulation {
 
-// The device of the calling thread.
-int current_device();
+// From now on the thread is the device's own, which runs its work.
+void serve_device(int device);
+// While it lives.
+class ServeDevice {
+ public:
+  explicit ServeDevice(int device);
+  ~ServeDevice();
+  ServeDevice(const ServeDevice&) = delete;
+  ServeDevice& operator=(const ServeDevice&) = delete;
+
+ private:
+  int device_;  // before
+  bool has_context_;
+};
 // As a call begins that needs a context: CUDA makes one on the thread's device.
 void need_context();
 // A stream's; of the default stream the thread's.

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 
 namespace gradwire::emulation {
 
@@ -14,6 +15,12 @@ std::size_t bytes_given_by(int ordinal);
 // How many calls were refused because their memory, stream and thread were not of one device.
 std::size_t calls_on_a_wrong_device();
 
+// The device of the calling thread, and of a stream (a cudaStream_t; null: the thread's).
+int current_device();
+int device_of(void* stream);
+// Enqueues work on a stream, as a kernel is; it may wait for what another stream's work does.
+void run_on(void* stream, std::function<void()> work);
+
 // Whether some thread has had a context there, since they were forgotten last.
 bool has_context_on(int ordinal);
 void forget_contexts();
@@ -22,10 +29,14 @@ bool may_use_memory_of(int peer, int ordinal);
 // Whether memory of pools can be opened by other processes, as CUDA's cannot; else it can.
 void give_pools_handles(bool handles);
 
-// How many allocations live.
+// Whether an access of the host to device memory, outside a copy, ends the program with a message.
+bool guards_device_memory();
+// Before any memory is taken: none does, as where memory of a GPU is mapped for the host.
+void let_host_touch_devices();
+// How many allocations live when streams have run what they were given, those that are held aside.
 std::size_t allocations();
 // How many were freed by way of the default stream while work of streams that it does not wait for
-// had not begun.
+// was held.
 std::size_t frees_before_their_time();
 // The most bytes of pinned memory that have lived at a time.
 std::size_t most_pinned_bytes();
@@ -33,15 +44,14 @@ std::size_t most_pinned_bytes();
 inline constexpr std::size_t kEndless = ~std::size_t{0};
 void refuse_allocations_after(std::size_t count);
 
-// From now on work that is enqueued on streams runs when the device comes to it (queues.h).
-void run_later();
 // That stream's work stays undone, as behind a long kernel, until it is released.
 void hold(void* stream);
 void release(void* stream);
 // The same for all streams that do not wait for the default stream, present and future ones.
 void hold_apart(bool held);
-// How many pieces of work on those streams have not begun.
+// How many pieces of work on those streams have not begun; whether some are held.
 std::size_t pending_apart();
+bool holds_work_apart();
 // The device takes so long before each piece of enqueued work; 0: it does not tarry.
 void tarry(std::chrono::milliseconds before_each);
 

@@ -1,12 +1,13 @@
-// device/cuda/launch.h on the host: each block runs by itself, one after the other, and its threads
-// take turns, each on a stack of its own, handing over where they wait for one another: the first
-// thread first in every other block, the last one first in those between, so that what depends on
-// the order shows. A kernel whose threads wait for one that never comes ends the program and says
-// so.
+// device/cuda/launch.h on the host, for kernels that run when their stream comes to them. Blocks
+// run by themselves, in a random order; the threads of a block take turns, handing over where they
+// wait for one another: the first thread first in some blocks, the last one first in others. So
+// what depends on an order shows. A kernel whose threads wait for one that never comes ends the
+// program and says so.
 #pragma once
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -19,13 +20,12 @@ namespace gradwire::emulation {
 
 // As a launch on `stream` begins: it must be one of the thread's device, which counts it.
 cudaError_t begin_launch(cudaStream_t stream);
-// Whether `stream` is captured; then `work` is its graph's.
-bool captures(cudaStream_t stream, std::function<void()> work);
 
-// Runs thread(0) ... thread(threads - 1), each until it returns.
+// The turns of a block's threads, which are not those of the system: this one runs them all.
 class Turns {
  public:
-  static void run(unsigned threads, const std::function<void(unsigned)>& thread);
+  // Runs thread(0) ... thread(threads - 1), each until it returns, or the last one first.
+  static void run(unsigned threads, bool forward, const std::function<void(unsigned)>& thread);
   // Of the thread that runs now: lets the others go on until it has its next turn.
   static void give_way();
   // Something happened that others may wait for. When all have had a turn without it, the program
@@ -50,6 +50,11 @@ struct BlockState {
   };
   std::vector<Warp> warps = {};
 };
+
+// Runs thread(block, t) for all threads t of all blocks. shared: of the block that runs, full of
+// what is no zeros when one begins.
+void run_grid(const BlockState& grid, void* shared, std::size_t shared_bytes,
+              const std::function<void(BlockState& block, unsigned thread)>& thread);
 
 class EmulatedBlock {
  public:
@@ -132,27 +137,19 @@ namespace gradwire::cuda {
 
 template <class Kernel>
 void run_blocks(const Kernel& kernel, unsigned blocks) {
-  for (unsigned b = 0; b < blocks; ++b) {
-    typename Kernel::Shared shared;
-    std::memset(static_cast<void*>(&shared), 0xa5, sizeof(shared));  // nothing is there before
-    emulation::BlockState state{.block = b, .blocks = blocks, .threads = Kernel::kThreads};
-    state.warps.resize(Kernel::kThreads / emulation::kLanes);
-    emulation::Turns::run(Kernel::kThreads, [&](unsigned thread) {
-      emulation::EmulatedBlock block(state, thread);
-      kernel.run(block, shared);
-    });
-  }
+  typename Kernel::Shared shared;
+  emulation::run_grid({.blocks = blocks, .threads = Kernel::kThreads}, &shared, sizeof(shared),
+                      [&](emulation::BlockState& state, unsigned thread) {
+                        emulation::EmulatedBlock block(state, thread);
+                        kernel.run(block, shared);
+                      });
 }
 
 template <class Kernel>
 cudaError_t start(const Kernel& kernel, unsigned blocks, cudaStream_t stream) {
   static_assert(Kernel::kThreads % emulation::kLanes == 0 && Kernel::kThreads <= 1024);
   if (const cudaError_t error = emulation::begin_launch(stream); error != cudaSuccess) return error;
-  if (emulation::captures(stream, [kernel, blocks] { run_blocks(kernel, blocks); })) {
-    return cudaSuccess;
-  }
-  emulation::drain(stream);  // what is before it there
-  run_blocks(kernel, blocks);
+  emulation::enqueue(stream, [kernel, blocks] { run_blocks(kernel, blocks); });
   return cudaSuccess;
 }
 

@@ -1,10 +1,18 @@
 // What tests on the emulated device rely on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
+#include <future>
 #include <numeric>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "device/cuda/memory.h"
+#include "device/cuda/stream.h"
+#include "device/ops.h"
 #include "gradwire/buffer.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/emulation/emulated_launch.h"
@@ -13,7 +21,37 @@
 namespace gradwire::emulation_test {
 namespace {
 
+using emulation::allocations;
+using emulation::guards_device_memory;
+using emulation::hold;
+using emulation::release;
+using emulation::run_on;
+
 constexpr Device kDevice{MemorySpace::kCuda, 0};
+constexpr Device kPinned{MemorySpace::kPinnedHost, 0};
+constexpr Stream kDefault{kDevice, nullptr};
+
+Buffer make_buffer(std::size_t bytes, Device device) {
+  auto made = Buffer::allocate(bytes, device);
+  EXPECT_TRUE(made.has_value());
+  return std::move(made).value();
+}
+
+cuda::OwnedStream make_stream() {
+  auto made = cuda::OwnedStream::create_apart(kDevice);
+  EXPECT_TRUE(made.has_value());
+  return std::move(made).value();
+}
+
+// What a number on the device is when the stream has run all.
+std::uint32_t read(const Buffer& from, const Stream& stream) {
+  std::uint32_t value = 0;
+  EXPECT_TRUE(copy_bytes(from.bytes().first(sizeof value), kDevice,
+                         std::as_writable_bytes(std::span(&value, 1)), Device{}, stream)
+                  .ok());
+  EXPECT_TRUE(cuda::synchronize(stream).ok());
+  return value;
+}
 
 // Every thread's number, passed to the thread across the block and through its warp.
 struct Rotate {
@@ -40,7 +78,8 @@ struct Rotate {
 
 TEST(Emulation, BarriersAndWarpsHandOver) {
   std::vector<std::uint32_t> out(4 * Rotate::kThreads);
-  ASSERT_TRUE(cuda::launch("rotate", Rotate{out.data()}, 4, {}).ok());
+  ASSERT_TRUE(cuda::launch("rotate", Rotate{out.data()}, 4, kDefault).ok());
+  ASSERT_TRUE(cuda::synchronize(kDefault).ok());
   for (std::uint32_t b = 0; b < 4; ++b) {
     for (std::uint32_t t = 0; t < Rotate::kThreads; ++t) {
       const std::uint32_t from = t / 32 * 32 + (t + 3) % 32;  // three lanes on
@@ -65,7 +104,8 @@ struct Count {
 TEST(Emulation, AtomicsTakeEveryThread) {
   std::uint32_t sum = 0;
   std::uint64_t least = ~std::uint64_t{0};
-  ASSERT_TRUE(cuda::launch("count", Count{&sum, &least}, 5, {}).ok());
+  ASSERT_TRUE(cuda::launch("count", Count{&sum, &least}, 5, kDefault).ok());
+  ASSERT_TRUE(cuda::synchronize(kDefault).ok());
   EXPECT_EQ(sum, 5 * 64);
   EXPECT_EQ(least, 7);
 }
@@ -81,7 +121,169 @@ struct HalfWaits {
 
 TEST(EmulationDeathTest, AThreadThatWaitsForNobodyEndsTheProgram) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_DEATH(static_cast<void>(cuda::launch("half", HalfWaits{}, 1, {})), "threads wait");
+  EXPECT_DEATH(
+      {
+        static_cast<void>(cuda::launch("half", HalfWaits{}, 1, kDefault));
+        static_cast<void>(cuda::synchronize(kDefault));
+      },
+      "threads wait.*\n.*GRADWIRE_EMULATION_SEED=");
+}
+
+// Writes down in which order the blocks run.
+struct Order {
+  static constexpr unsigned kThreads = 32;
+  using Shared = cuda::NothingShared;
+  std::uint32_t* count;
+  std::uint32_t* order;
+
+  template <class Block>
+  void run(Block& block, Shared&) const {
+    if (block.thread() == 0) order[block.add(count, 1)] = static_cast<std::uint32_t>(block.block());
+  }
+};
+
+std::vector<std::uint32_t> order_of(unsigned blocks) {
+  std::uint32_t count = 0;
+  std::vector<std::uint32_t> order(blocks);
+  EXPECT_TRUE(cuda::launch("order", Order{&count, order.data()}, blocks, kDefault).ok());
+  EXPECT_TRUE(cuda::synchronize(kDefault).ok());
+  EXPECT_EQ(count, blocks);
+  return order;
+}
+
+TEST(Emulation, BlocksRunInARandomOrder) {
+  constexpr unsigned kBlocks = 50;
+  const std::vector<std::uint32_t> first = order_of(kBlocks);
+  const std::vector<std::uint32_t> second = order_of(kBlocks);
+  EXPECT_NE(first, second);
+  std::vector<std::uint32_t> all(kBlocks);
+  std::iota(all.begin(), all.end(), 0U);
+  EXPECT_TRUE(std::ranges::is_permutation(first, all));
+  EXPECT_NE(first, all);
+}
+
+struct Set {
+  static constexpr unsigned kThreads = 32;
+  using Shared = cuda::NothingShared;
+  std::uint32_t* to;
+  std::uint32_t value;
+
+  template <class Block>
+  void run(Block& block, Shared&) const {
+    if (block.thread() == 0) *to = value;
+  }
+};
+
+Status set(const Buffer& to, std::uint32_t value, const Stream& stream) {
+  return cuda::launch("set", Set{reinterpret_cast<std::uint32_t*>(to.bytes().data()), value}, 1,
+                      stream);
+}
+
+TEST(Emulation, KernelsRunWhenTheirStreamComesToThem) {
+  const cuda::OwnedStream held = make_stream();
+  const cuda::OwnedStream other = make_stream();
+  const Buffer number = make_buffer(sizeof(std::uint32_t), kDevice);
+  hold(held.stream().native);
+  ASSERT_TRUE(set(number, 7, held.stream()).ok());
+  EXPECT_EQ(read(number, other.stream()), 0U);
+  release(held.stream().native);
+  EXPECT_EQ(read(number, held.stream()), 7U);
+}
+
+// Each one's work waits for the other's.
+TEST(Emulation, StreamsRunBesideEachOther) {
+  const cuda::OwnedStream streams[] = {make_stream(), make_stream()};
+  std::array<std::promise<void>, 2> begun;
+  for (const std::size_t i : {0, 1}) {
+    run_on(streams[i].stream().native, [&, i] {
+      begun[i].set_value();
+      begun[1 - i].get_future().wait();
+    });
+  }
+  for (const cuda::OwnedStream& stream : streams) {
+    EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+  }
+}
+
+// One stream writes, another one reads: how often of many times it has read what was there before.
+int early_reads(bool waits) {
+  int early = 0;
+  for (std::uint32_t time = 1; time <= 64; ++time) {
+    const cuda::OwnedStream writes = make_stream();
+    const cuda::OwnedStream reads = make_stream();
+    const Buffer number = make_buffer(sizeof(std::uint32_t), kDevice);
+    EXPECT_TRUE(set(number, time, writes.stream()).ok());
+    auto point = cuda::Event::create(kDevice);
+    EXPECT_TRUE(point.has_value() && point.value().record(writes.stream()).ok());
+    if (waits) {
+      EXPECT_TRUE(point.value().before(reads.stream()).ok());
+    }
+    if (read(number, reads.stream()) != time) ++early;
+    EXPECT_TRUE(cuda::synchronize(writes.stream()).ok());
+  }
+  return early;
+}
+
+TEST(Emulation, AWaitThatIsMissingShows) {
+  EXPECT_EQ(early_reads(true), 0);
+  EXPECT_GE(early_reads(false), 8);
+}
+
+// Whatever it was, until the copy has come.
+TEST(Emulation, TheDestinationOfACopyIsSpoiledAtOnce) {
+  const Buffer from = make_buffer(4096, kDevice);
+  const Buffer to = make_buffer(4096, kPinned);
+  for (int time = 0; time < 20; ++time) {
+    const cuda::OwnedStream stream = make_stream();
+    std::ranges::fill(to.bytes(), std::byte{1});
+    ASSERT_TRUE(copy_bytes(from.bytes(), kDevice, to.bytes(), kPinned, stream.stream()).ok());
+    EXPECT_NE(to.bytes()[0], std::byte{1});
+    ASSERT_TRUE(cuda::synchronize(stream.stream()).ok());
+    EXPECT_TRUE(std::ranges::all_of(to.bytes(), [](std::byte b) { return b == std::byte{0}; }));
+  }
+}
+
+TEST(Emulation, TheDefaultStreamAndStreamsThatGoWithItWaitForEachOther) {
+  auto made = cuda::OwnedStream::create(kDevice);
+  ASSERT_TRUE(made.has_value());
+  const Stream with_default = made.value().stream();
+  const Buffer number = make_buffer(sizeof(std::uint32_t), kDevice);
+  for (std::uint32_t time = 1; time <= 32; ++time) {
+    ASSERT_TRUE(set(number, time, time % 2 == 0 ? with_default : kDefault).ok());
+    EXPECT_EQ(read(number, time % 2 == 0 ? kDefault : with_default), time);
+  }
+}
+
+TEST(EmulationDeathTest, AnAccessOfTheHostToDeviceMemoryEndsTheProgram) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  if (!guards_device_memory()) GTEST_SKIP() << "no protection keys for pages here";
+  const Buffer there = make_buffer(16, kDevice);
+  EXPECT_DEATH(there.bytes()[3] = std::byte{1}, "host touched memory of a device");
+  EXPECT_DEATH(EXPECT_EQ(there.bytes()[3], std::byte{0}), "host touched memory of a device");
+}
+
+struct WriteBehind {
+  static constexpr unsigned kThreads = 32;
+  using Shared = cuda::NothingShared;
+  std::byte* end;
+  template <class Block>
+  void run(Block& block, Shared&) const {
+    end[block.thread()] = std::byte{0};
+  }
+};
+
+TEST(EmulationDeathTest, WhatIsWrittenBehindABlockEndsTheProgram) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_DEATH(
+      {
+        {
+          const Buffer small = make_buffer(100, kDevice);
+          static_cast<void>(
+              cuda::launch("behind", WriteBehind{small.bytes().data() + 90}, 1, kDefault));
+        }
+        static_cast<void>(allocations());
+      },
+      "behind a block of 100 bytes");
 }
 
 TEST(Emulation, MemoryThatIsOutIsAStatusThatNamesTheCall) {

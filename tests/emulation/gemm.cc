@@ -45,18 +45,9 @@ class InnerPart {
   ConstTensorView view_;
 };
 
-}  // namespace
-
-Status gemm(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOptions& options,
-            const Stream& stream) {
-  GW_CUDA(emulation::begin_launch(native(stream)));
-  emulation::drain(native(stream));
+void multiply(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOptions& options) {
   const std::int64_t inner = options.transpose_a ? a.shape().dim[0] : a.shape().dim[1];
-  const TensorView sums(c.data(), c.shape(), c.dtype());
-  if (c.empty() || inner <= 1) {
-    cpu::gemm(a, b, c, options);
-    return {};
-  }
+  if (c.empty() || inner <= 1) return cpu::gemm(a, b, c, options);
   std::vector<std::byte> product(c.bytes().size());
   const TensorView more(product.data(), c.shape(), c.dtype());
   const std::int64_t length = (inner + kStretches - 1) / kStretches;
@@ -65,9 +56,19 @@ Status gemm(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOption
     const InnerPart left(a, options.transpose_a, first, end - first);
     const InnerPart right(b, !options.transpose_b, first, end - first);
     const bool last = end == inner;  // the first to be made
-    cpu::gemm(left.view(), right.view(), last ? sums : more, options);
-    if (!last) cpu::reduce(ReduceOp::kSum, more, sums);
+    cpu::gemm(left.view(), right.view(), last ? c : more, options);
+    if (!last) cpu::reduce(ReduceOp::kSum, more, c);
   }
+}
+
+TensorView as_of_host(TensorView tensor) { return {tensor.data(), tensor.shape(), tensor.dtype()}; }
+
+}  // namespace
+
+Status gemm(ConstTensorView a, ConstTensorView b, TensorView c, const GemmOptions& options,
+            const Stream& stream) {
+  GW_CUDA(emulation::begin_launch(native(stream)));
+  emulation::enqueue(native(stream), [=] { multiply(a, b, as_of_host(c), options); });
   return {};
 }
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "tests/emulation/devices.h"
-#include "tests/emulation/emulated_launch.h"
 #include "tests/emulation/queues.h"
 
 struct CUgraph_st {
@@ -45,12 +44,6 @@ cudaStreamCaptureMode& mode_of_thread() {
 
 Recording::~Recording() {
   for (void* const data : memory) cudaFreeAsync(data, nullptr);
-}
-
-bool captures(cudaStream_t stream, std::function<void()> work) {
-  if (stream == nullptr || !stream->recording) return false;
-  enqueue(stream, std::move(work));
-  return true;
 }
 
 bool spoils_capture(cudaStream_t stream) {
@@ -129,9 +122,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
-  gradwire::emulation::enqueue(stream, [recording = exec->recording] {
+  const auto run = [recording = exec->recording] {
     for (const auto& work : recording->work) work();
-  });
+  };
+  gradwire::emulation::run_on(stream, run);
   return cudaSuccess;
 }
 

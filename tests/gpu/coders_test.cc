@@ -73,6 +73,7 @@ void run_step(const Compressor& method, Compressor::Placement where, const Step&
         coder->encode(0, step.room.subspan(static_cast<std::size_t>(rank) * each, each), kStream);
     ASSERT_TRUE(wrote.has_value()) << wrote.error().message();
     payloads.push_back(step.room.subspan(static_cast<std::size_t>(rank) * each, wrote.value()));
+    ASSERT_TRUE(cuda::synchronize(kStream).ok());  // before the coder goes
   }
   const std::span<const ConstByteSpan> all(payloads);
   const bool sums = method.round_kind(0, DType::kF32, 3).reduces();
@@ -80,6 +81,7 @@ void run_step(const Compressor& method, Compressor::Placement where, const Step&
   ASSERT_TRUE(absorbed.ok()) << absorbed.message();
   const Status finished = coder->finish(step.mean, step.own, kStream);
   ASSERT_TRUE(finished.ok()) << finished.message();
+  ASSERT_TRUE(cuda::synchronize(kStream).ok());
 }
 
 void expect_step_alike(const Compressor& method, bool feeds) {

@@ -29,6 +29,8 @@ class OnDevice {
     memory_ = std::move(memory).value();
     const Status copied = copy_bytes(bytes, Device{}, this->bytes(), kFirst, kStream);
     EXPECT_TRUE(copied.ok()) << copied.message();
+    const Status done = cuda::synchronize(kStream);  // the bytes may be gone then
+    EXPECT_TRUE(done.ok()) << done.message();
   }
   explicit OnDevice(std::size_t size, std::size_t skip = 0)
       : OnDevice(ConstByteSpan(std::vector<std::byte>(size)), skip) {}

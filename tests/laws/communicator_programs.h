@@ -17,6 +17,8 @@ struct Sizes {
   std::vector<std::int64_t> elems;  // of the whole tensor
   int stride = 1;                   // every so many-th case; prime to the lengths of the lists
   bool only_f32 = false;
+  // Else means may differ by rounding, as where each rank's part is scaled before it is added.
+  bool exact_means = true;
 };
 // Data whose reductions are exact, so that every algorithm has one right answer, bit for bit.
 std::string reduce_exactly(Communicator& world, const Sizes& sizes);

@@ -2,192 +2,187 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstdint>
 #include <cstring>
-
-#include "base/small_floats.h"
+#include <set>
 
 namespace fake {
 namespace {
 
-constexpr std::chrono::seconds kPatience(10);
+// NCCL waits without end; a test that fails should not.
+constexpr std::chrono::seconds kPatience(60);
 
-template <typename T>
-T read(const std::byte* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
-// Numbers that tests reduce are exact in a double.
-double load(ncclDataType_t type, const std::byte* at) {
-  switch (type) {
-    case ncclFloat64: return read<double>(at);
-    case ncclFloat32: return static_cast<double>(read<float>(at));
-    case ncclFloat16:
-      return static_cast<double>(gradwire::float_from_fp16(read<std::uint16_t>(at)));
-    case ncclBfloat16:
-      return static_cast<double>(gradwire::float_from_bf16(read<std::uint16_t>(at)));
-    case ncclInt64: return static_cast<double>(read<std::int64_t>(at));
-    case ncclInt32: return static_cast<double>(read<std::int32_t>(at));
-    case ncclInt8: return static_cast<double>(read<std::int8_t>(at));
-    default: return static_cast<double>(read<std::uint8_t>(at));
-  }
-}
-
-void store(ncclDataType_t type, double value, std::byte* at) {
-  const auto put = [at](auto stored) { std::memcpy(at, &stored, sizeof stored); };
-  const auto whole = static_cast<std::int64_t>(value);
-  switch (type) {
-    case ncclFloat64: return put(value);
-    case ncclFloat32: return put(static_cast<float>(value));
-    case ncclFloat16: return put(gradwire::fp16_from_float(static_cast<float>(value)));
-    case ncclBfloat16: return put(gradwire::bf16_from_float(static_cast<float>(value)));
-    case ncclInt64: return put(whole);
-    case ncclInt32: return put(static_cast<std::int32_t>(whole));
-    case ncclInt8: return put(static_cast<std::int8_t>(whole));
-    default: return put(static_cast<std::uint8_t>(whole));
-  }
-}
-
-double combine(int op, double a, double b) {
-  switch (op) {
-    case ncclProd: return a * b;
-    default: return a + b;
-  }
-}
-
-// The larger or smaller one as NCCL's kernels find it: of floats with fmax and fmin, which take the
-// number where the other is a NaN, and either of two zeros.
-const std::byte* extreme(ncclDataType_t type, int op, const std::byte* a, const std::byte* b) {
-  const bool larger = op == ncclMax;
-  if (type == ncclInt64) {
-    return (read<std::int64_t>(a) < read<std::int64_t>(b)) == larger ? b : a;
-  }
-  const double x = load(type, a);
-  const double y = load(type, b);
-  if (std::isnan(x) || std::isnan(y)) return std::isnan(x) ? b : a;
-  return (x < y) == larger ? b : a;
-}
-
-// As gradwire's own means are: one multiplication, in the type of the arithmetic. (NCCL multiplies
-// before it adds, which gives the same where the ranks' number is a power of two.)
-double mean_of(ncclDataType_t type, double sum, double share) {
-  if (type == ncclFloat64) return sum * share;
-  return static_cast<double>(static_cast<float>(sum) * static_cast<float>(share));
-}
-
-// Elements [first, first + count) of the reduction.
-std::vector<std::byte> reduced(const std::vector<Call>& calls, std::size_t first,
-                               std::size_t count) {
-  const ncclDataType_t type = calls[0].type;
-  const std::size_t width = width_of(type);
-  std::vector<std::byte> out(count * width);
-  const bool is_extreme = calls[0].op == ncclMax || calls[0].op == ncclMin;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t at = (first + i) * width;
-    if (is_extreme) {
-      const std::byte* found = calls[0].in + at;
-      for (const Call& call : calls) found = extreme(type, call.op, found, call.in + at);
-      std::memcpy(out.data() + i * width, found, width);
-      continue;
-    }
-    double sum = 0;
-    for (std::size_t r = 0; r < calls.size(); ++r) {
-      const double own = calls[r].scale * load(type, calls[r].in + at);
-      sum = r == 0 ? own : combine(calls[0].op, sum, own);
-    }
-    if (calls[0].op == ncclAvg) sum = mean_of(type, sum, 1.0 / static_cast<double>(calls.size()));
-    store(type, sum, out.data() + i * width);
-  }
-  return out;
+bool is_pair(const Call& call) {
+  return call.kind == Call::Kind::kSend || call.kind == Call::Kind::kRecv;
 }
 
 bool alike(const Call& a, const Call& b) {
-  if (a.kind != b.kind) return false;
-  if (a.kind == Call::Kind::kSplit) return true;
-  return a.count == b.count && a.type == b.type && a.op == b.op && a.root == b.root;
+  return a.kind == b.kind && a.count == b.count && a.type == b.type && a.op == b.op &&
+         a.scaled == b.scaled && a.root == b.root;
 }
 
 }  // namespace
 
-std::size_t width_of(ncclDataType_t type) {
-  switch (type) {
-    case ncclFloat64:
-    case ncclInt64: return 8;
-    case ncclFloat32:
-    case ncclInt32: return 4;
-    case ncclFloat16:
-    case ncclBfloat16: return 2;
-    default: return 1;
+Hall& hall() {
+  static auto& all = *new Hall();
+  return all;
+}
+
+Clique::Clique(int size)
+    : members_(static_cast<std::size_t>(size)), calls_(static_cast<std::size_t>(size)) {}
+
+bool Clique::join(const std::shared_ptr<Member>& member, bool shares) {
+  auto& place = members_[static_cast<std::size_t>(member->rank)];
+  if (place != nullptr) return false;
+  place = member;
+  member->apart = true;
+  if (std::ranges::any_of(members_, [](const auto& one) { return one == nullptr; })) return true;
+  std::set<int> devices;
+  for (const auto& one : members_) devices.insert(one->device);
+  const bool fits = shares || devices.size() == members_.size();
+  for (const auto& one : members_) {
+    one->apart = false;
+    if (!fits) one->error = ncclInvalidUsage;
   }
-}
-
-std::vector<std::byte> result_of(const std::vector<Call>& calls, int rank) {
-  const auto me = static_cast<std::size_t>(rank);
-  const Call& own = calls[me];
-  const std::size_t bytes = own.count * width_of(own.type);
-  std::vector<std::byte> out;
-  switch (own.kind) {
-    case Call::Kind::kAllReduce: return reduced(calls, 0, own.count);
-    case Call::Kind::kReduce: return rank == own.root ? reduced(calls, 0, own.count) : out;
-    case Call::Kind::kReduceScatter: return reduced(calls, me * own.count, own.count);
-    case Call::Kind::kBroadcast: {
-      const std::byte* const from = calls[static_cast<std::size_t>(own.root)].in;
-      return {from, from + bytes};
-    }
-    case Call::Kind::kAllGather:
-      for (const Call& call : calls) out.insert(out.end(), call.in, call.in + bytes);
-      return out;
-    case Call::Kind::kSplit: return out;
-  }
-  return out;
-}
-
-bool Clique::await(std::unique_lock<std::mutex>& lock, long generation) {
-  return changed_.wait_for(lock, kPatience, [&] { return generation_ > generation; });
-}
-
-std::vector<Call> Clique::meet(int rank, const Call& call) {
-  std::unique_lock lock(mutex_);
-  calls_[static_cast<std::size_t>(rank)] = call;
-  const long generation = generation_;
-  if (++come_ == size()) {
-    come_ = 0;
-    ++generation_;
-    changed_.notify_all();
-  } else if (!await(lock, generation)) {
-    return {};
-  }
-  const auto same = [&](const Call& other) { return alike(calls_[0], other); };
-  return std::ranges::all_of(calls_, same) ? calls_ : std::vector<Call>();
-}
-
-bool Clique::part() {
-  std::unique_lock lock(mutex_);
-  const long generation = generation_;
-  if (++come_ < size()) return await(lock, generation);
-  come_ = 0;
-  ++generation_;
-  changed_.notify_all();
+  hall().changed.notify_all();
   return true;
 }
 
-void Clique::send(int from, int to, std::vector<std::byte> message) {
-  const std::lock_guard lock(mutex_);
-  mail_[{from, to}].push_back(std::move(message));
-  changed_.notify_all();
+void Clique::split(const std::shared_ptr<Member>& member, int color, int key, Make make) {
+  member->apart = true;
+  member->looks = 2;
+  const int number = member->splits++;
+  std::vector<Part>& parts = parts_[number];
+  parts.push_back({color, key, member->rank, std::move(make)});
+  if (parts.size() < members_.size() || broken_) return;
+  for (const Part& own : parts) {
+    std::vector<std::pair<int, int>> order;
+    for (const Part& other : parts) {
+      if (other.color == own.color) order.emplace_back(other.key, other.rank);
+    }
+    std::ranges::sort(order);
+    std::vector<int> members;
+    for (const auto& [key_of_member, rank] : order) members.push_back(rank);
+    if (own.color >= 0) own.make(own.rank, members);
+  }
+  parts_.erase(number);
+  for (const auto& one : members_) one->apart = false;
 }
 
-bool Clique::receive(int from, int to, std::byte* out, std::size_t bytes) {
-  std::unique_lock lock(mutex_);
-  auto& box = mail_[{from, to}];
-  if (!changed_.wait_for(lock, kPatience, [&] { return !box.empty(); })) return false;
-  const std::vector<std::byte> message = std::move(box.front());
-  box.pop_front();
-  if (message.size() != bytes) return false;
-  if (bytes > 0) std::memcpy(out, message.data(), bytes);
+void Clique::leave(const Member& member) {
+  auto& place = members_[static_cast<std::size_t>(member.rank)];
+  if (place.get() == &member) place = nullptr;
+  broken_ = true;
+}
+
+bool Clique::empty() const {
+  return std::ranges::all_of(members_, [](const auto& one) { return one == nullptr; });
+}
+
+// False where it does not come to hold: the member was aborted, or an error was found.
+template <typename Condition>
+bool Clique::await(Lock& lock, Member& member, const Condition& condition) {
+  const bool in_time = hall().changed.wait_for(lock, kPatience, [&] {
+    return condition() || member.aborted || member.error != ncclSuccess;
+  });
+  if (!in_time) member.error = ncclSystemError;
+  return condition() && !member.aborted;
+}
+
+void Clique::run(Member& member, const std::vector<Call>& calls) {
+  Lock lock(hall().mutex);
+  if (member.aborted || member.error != ncclSuccess) return;
+  std::vector<std::shared_ptr<Message>> sent;
+  std::vector<const Call*> receives;
+  for (const Call& call : calls) {
+    if (call.kind == Call::Kind::kRecv) receives.push_back(&call);
+    if (call.kind != Call::Kind::kSend) continue;
+    sent.push_back(std::make_shared<Message>(Message{.send = &call}));
+    mail_[{member.rank, call.root}].push_back(sent.back());
+  }
+  hall().changed.notify_all();
+  bool well = true;
+  for (const Call& call : calls) {
+    if (!is_pair(call)) well = well && collect(lock, member, call);
+  }
+  if (well) exchange(lock, member, std::move(receives), sent);
+  // What nobody took is not there any more.
+  for (auto& [ends, mail] : mail_) {
+    std::erase_if(mail, [&](const auto& one) { return std::ranges::count(sent, one) > 0; });
+  }
+}
+
+// Takes the messages that are there; an error where one is no match. Whether any was taken.
+bool Clique::take(Member& member, std::vector<const Call*>& receives) {
+  std::set<int> in_turn;  // peers that an earlier receive waits for
+  const std::size_t before = receives.size();
+  std::erase_if(receives, [&](const Call* receive) {
+    Mail& mail = mail_[{receive->root, member.rank}];
+    if (mail.empty() || in_turn.count(receive->root) != 0) {
+      in_turn.insert(receive->root);
+      return false;
+    }
+    const std::shared_ptr<Message> message = mail.front();
+    mail.pop_front();
+    const std::size_t bytes = receive->count * width_of(receive->type);
+    if (message->send->count * width_of(message->send->type) != bytes) {
+      member.error = ncclInvalidUsage;
+      return true;
+    }
+    if (bytes > 0) std::memcpy(receive->out, message->send->in, bytes);
+    message->taken = true;
+    return true;
+  });
+  return receives.size() < before;
+}
+
+void Clique::exchange(Lock& lock, Member& member, std::vector<const Call*> receives,
+                      const std::vector<std::shared_ptr<Message>>& sent) {
+  const auto all_taken = [&] {
+    return std::ranges::all_of(sent, [](const auto& one) { return one->taken; });
+  };
+  (void)await(lock, member, [&] {
+    if (take(member, receives)) hall().changed.notify_all();
+    return receives.empty() && all_taken();
+  });
+}
+
+// One collective. False where it did not end.
+bool Clique::collect(Lock& lock, Member& member, const Call& call) {
+  std::vector<Call> all;
+  if (!meet(lock, member, call, all)) return false;
+  if (!std::ranges::all_of(all, [&](const Call& other) { return alike(all[0], other); })) {
+    member.error = ncclInvalidUsage;
+    return false;
+  }
+  lock.unlock();
+  const std::vector<std::byte> out = result_of(all, member.rank);
+  lock.lock();
+  // In place: nobody writes before all have read. All have come, so that an abort can wait.
+  const long parting = partings_;
+  if (++through_ == size()) {
+    through_ = 0;
+    ++partings_;
+    hall().changed.notify_all();
+  }
+  hall().changed.wait_for(lock, kPatience, [&] { return partings_ > parting; });
+  if (!out.empty()) std::memcpy(call.out, out.data(), out.size());
+  return true;
+}
+
+// Waits until all ranks have come to their next collective: all of them. False: they have not.
+bool Clique::meet(Lock& lock, Member& member, const Call& call, std::vector<Call>& all) {
+  calls_[static_cast<std::size_t>(member.rank)] = call;
+  const long meeting = meetings_;
+  if (++come_ == size() && !broken_) {
+    come_ = 0;
+    ++meetings_;
+    hall().changed.notify_all();
+  }
+  if (!await(lock, member, [&] { return meetings_ > meeting; })) {
+    if (meetings_ == meeting) broken_ = true;
+    if (meetings_ == meeting) return false;
+  }
+  all = calls_;
   return true;
 }
 

@@ -1,11 +1,15 @@
-// A library with NCCL's names that does NCCL's work over the host's memory, among threads.
+// A library with NCCL's names that does NCCL's work on the emulated devices, among threads.
 #include "tests/comm/nccl/fake_nccl.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/small_floats.h"
 #include "base/text.h"
@@ -13,54 +17,61 @@
 
 using fake::Call;
 using fake::Clique;
+using fake::hall;
+using fake::Member;
 using gradwire::format;
+using gradwire::nccl_test::PlayedDevices;
 
 struct ncclComm {
-  std::shared_ptr<Clique> clique;
-  std::string name;  // of the clique
-  int rank = 0;
-  int unsettled = 2;  // looks until it says that it is done
-  int splits = 0;
-  std::vector<double> factors = {};  // of operations from ncclNumOps on
+  std::shared_ptr<Member> member;
 };
 
 namespace {
 
+constexpr int kSharesDevices = 23000;  // 2.30.0: from there on it may be asked to
+constexpr int kLooks = 2;
+constexpr std::chrono::seconds kPatience(60);
+
 struct State {
   std::mutex mutex;
-  std::map<std::string, std::shared_ptr<Clique>> cliques;
   std::map<std::string, int> failures;
   std::string log;
   std::string taken;
   int (*device)() = nullptr;
-  int version = 22105;
+  const PlayedDevices* devices = nullptr;
+  int version = 23003;
   int ids = 0;
   int living = 0;
 };
 State& state() {
-  static State all;
+  static auto& all = *new State();
   return all;
 }
 
-// Sends and collectives of the group that this thread has begun.
+// Of the group that this thread has begun.
 struct Pending {
-  std::function<void()> post;  // what does not wait
-  std::function<ncclResult_t()> finish;
+  std::shared_ptr<Member> member;
   void* stream = nullptr;
+  std::vector<Call> calls;
 };
-// Takes work for a stream instead of having it done at once, or says no.
-using Catcher = std::function<bool(void* stream, std::function<void()> work)>;
-Catcher catcher;
 thread_local std::vector<Pending> group;
 thread_local int depth = 0;
+thread_local ncclResult_t group_error = ncclSuccess;
+
+std::optional<ncclResult_t> told_to_give(const std::string& call) {
+  const std::lock_guard lock(state().mutex);
+  const auto found = state().failures.find(call);
+  if (found == state().failures.end()) return std::nullopt;
+  return static_cast<ncclResult_t>(found->second);
+}
 
 // Writes the call down; what it was told to give.
 ncclResult_t begin(const char* call, const std::string& line) {
-  State& all = state();
-  const std::lock_guard lock(all.mutex);
-  all.log += call + (line.empty() ? std::string() : " " + line) + "\n";
-  const auto found = all.failures.find(call);
-  return found == all.failures.end() ? ncclSuccess : static_cast<ncclResult_t>(found->second);
+  {
+    const std::lock_guard lock(state().mutex);
+    state().log += call + (line.empty() ? std::string() : " " + line) + "\n";
+  }
+  return told_to_give(call).value_or(ncclSuccess);
 }
 
 // Of the calling thread, where the test has said how to ask for it.
@@ -69,73 +80,147 @@ std::string device_text() {
   return state().device == nullptr ? "" : format(" on device %d", state().device());
 }
 
-std::shared_ptr<Clique> clique_of(const std::string& name, int size) {
-  State& all = state();
-  const std::lock_guard lock(all.mutex);
-  auto& clique = all.cliques[name];
-  if (clique == nullptr) clique = std::make_shared<Clique>(size);
-  return clique;
+bool shares_devices() {
+  const char* const asked = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  const std::lock_guard lock(state().mutex);
+  return state().version >= kSharesDevices && asked != nullptr && std::string_view(asked) == "1";
 }
 
-ncclComm* born(const std::string& name, int size, int rank) {
-  auto* const comm = new ncclComm{clique_of(name, size), name, rank};
+ncclComm* made_of(std::shared_ptr<Member> member) {
   const std::lock_guard lock(state().mutex);
   ++state().living;
-  return comm;
+  return new ncclComm{std::move(member)};
 }
 
-ncclResult_t dead(ncclComm* comm) {
+// With hall().mutex held. Null where the communicator has another size, or the rank is there.
+std::shared_ptr<Member> join(const std::string& name, int size, int rank, int device, bool shares) {
+  auto& clique = hall().cliques[name];
+  if (clique == nullptr) clique = std::make_shared<Clique>(size);
+  if (clique->size() != size) return nullptr;
+  auto member = std::make_shared<Member>(
+      Member{.clique = clique, .name = name, .rank = rank, .device = device});
+  return clique->join(member, shares) ? member : nullptr;
+}
+
+ncclResult_t end(ncclComm* comm) {
+  {
+    std::unique_lock lock(hall().mutex);
+    Member& member = *comm->member;
+    hall().changed.wait_for(lock, kPatience, [&] {
+      return (member.aborted ? member.running : member.on_streams) == 0;
+    });
+    member.clique->leave(member);
+    if (member.clique->empty()) hall().cliques.erase(member.name);
+  }
   delete comm;
   const std::lock_guard lock(state().mutex);
   --state().living;
   return ncclSuccess;
 }
 
-ncclResult_t run(ncclComm* comm, const Call& call) {
-  const std::vector<Call> calls = comm->clique->meet(comm->rank, call);
-  if (calls.empty()) return ncclSystemError;
-  const std::vector<std::byte> out = fake::result_of(calls, comm->rank);
-  // In place: nobody writes before all have read.
-  if (!comm->clique->part()) return ncclSystemError;
-  if (!out.empty()) std::memcpy(call.out, out.data(), out.size());
-  return comm->clique->part() ? ncclSuccess : ncclSystemError;
+// With hall().mutex held: whether something that was called is still in progress.
+bool in_progress(const Member& member) { return member.apart || member.looks > 0; }
+
+// As NCCL refuses the use of a communicator before it has said that it is through.
+ncclResult_t check_ready(const ncclComm* comm) {
+  const std::lock_guard lock(hall().mutex);
+  const Member& member = *comm->member;
+  if (member.aborted) return ncclInvalidUsage;
+  if (member.error != ncclSuccess) return member.error;
+  return in_progress(member) ? ncclInvalidArgument : ncclSuccess;
 }
 
-ncclResult_t enqueue(const Pending& pending) {
-  if (depth > 0) {
-    group.push_back(pending);
-    return ncclSuccess;
+// Counts a work from the end of its group until a stream has done it, or forgets it.
+std::shared_ptr<void> count_on_stream(const std::shared_ptr<Member>& member) {
+  ++member->on_streams;
+  return {nullptr, [member](void*) {
+            const std::lock_guard lock(hall().mutex);
+            --member->on_streams;
+            hall().changed.notify_all();
+          }};
+}
+
+void run(Member& member, const std::vector<Call>& calls) {
+  const auto count = [&](int more) {
+    const std::lock_guard lock(hall().mutex);
+    member.running += more;
+    hall().changed.notify_all();
+  };
+  count(1);
+  member.clique->run(member, calls);
+  count(-1);
+}
+
+// Has each communicator's calls on its way to its stream.
+ncclResult_t end_group() {
+  const std::vector<Pending> pending = std::exchange(group, {});
+  if (const ncclResult_t error = std::exchange(group_error, ncclSuccess); error != ncclSuccess) {
+    return error;
   }
-  if (pending.post) pending.post();
-  return pending.finish();
+  const PlayedDevices* devices = nullptr;
+  {
+    const std::lock_guard lock(state().mutex);
+    devices = state().devices;
+  }
+  const std::lock_guard lock(hall().mutex);
+  for (const Pending& one : pending) {
+    one.member->looks = kLooks;
+    const auto counted = count_on_stream(one.member);
+    one.member->unlaunched.push_back([devices, one, counted] {
+      devices->enqueue(one.member->device, one.stream,
+                       [one, counted] { run(*one.member, one.calls); });
+    });
+  }
+  return pending.empty() ? ncclSuccess : ncclInProgress;
 }
 
-ncclResult_t enqueue_call(ncclComm* comm, Call call, void* stream) {
+// A stream is one of the communicator's device.
+ncclResult_t check_stream(const Member& member, void* stream) {
+  const std::lock_guard lock(state().mutex);
+  const PlayedDevices* const devices = state().devices;
+  const bool fits = devices != nullptr && devices->device_of(stream) == member.device;
+  return fits ? ncclSuccess : ncclInvalidArgument;
+}
+
+// Outside a group a call is one.
+ncclResult_t add(ncclComm* comm, Call call, void* stream) {
+  Member& member = *comm->member;
   if (call.op >= ncclNumOps) {
-    call.scale = comm->factors[static_cast<std::size_t>(call.op - ncclNumOps)];
+    const std::lock_guard lock(hall().mutex);
+    call.scale = member.factors[static_cast<std::size_t>(call.op - ncclNumOps)];
+    call.scaled = true;
     call.op = ncclSum;
   }
-  comm->unsettled = 2;
-  return enqueue(
-      {.post = {}, .finish = [comm, call] { return run(comm, call); }, .stream = stream});
+  const auto same =
+      std::ranges::find_if(group, [&](const Pending& one) { return one.member.get() == &member; });
+  if (same == group.end()) {
+    group.push_back({comm->member, stream, {call}});
+  } else if (same->stream != stream) {
+    return ncclInvalidUsage;  // NCCL joins streams; not played
+  } else {
+    same->calls.push_back(call);
+  }
+  return depth == 0 ? end_group() : ncclSuccess;
 }
 
-ncclResult_t run_all(const std::vector<Pending>& pending, ncclResult_t result) {
-  for (const Pending& one : pending) {
-    if (one.post) one.post();
-  }
-  for (const Pending& one : pending) {
-    if (result != ncclSuccess) return result;
-    result = one.finish();
-  }
+// A call that is written down as `line` and goes to `stream`.
+ncclResult_t call_on(const char* name, const std::string& line, ncclComm* comm, const Call& call,
+                     void* stream) {
+  ncclResult_t result = begin(name, line);
+  if (result == ncclSuccess) result = check_ready(comm);
+  if (result == ncclSuccess) result = check_stream(*comm->member, stream);
+  if (result == ncclSuccess) return add(comm, call, stream);
+  if (depth > 0) group_error = result;
   return result;
 }
+
+int rank_of(const ncclComm* comm) { return comm->member->rank; }
 
 std::string text_of(const ncclComm* comm, const Call& call, bool reduces, bool rooted) {
   std::string text = format("count %zu type %d", call.count, static_cast<int>(call.type));
   if (reduces) text += format(" op %d", call.op);
   if (rooted) text += format(" root %d", call.root);
-  return format("rank %d: ", comm->rank) + text + (call.in == call.out ? " in place" : "");
+  return format("rank %d: ", rank_of(comm)) + text + (call.in == call.out ? " in place" : "");
 }
 
 const std::byte* bytes(const void* data) { return static_cast<const std::byte*>(data); }
@@ -148,7 +233,7 @@ extern "C" {
 const char* fake_nccl_take_log();
 void fake_nccl_fail(const char* call, int result);
 int fake_nccl_living();
-void fake_nccl_catch(const Catcher* what);
+void fake_nccl_run_on(const PlayedDevices* devices);
 void fake_nccl_ask_device(int (*device)());
 void fake_nccl_be(int version);
 
@@ -170,7 +255,10 @@ int fake_nccl_living() {
   return state().living;
 }
 
-void fake_nccl_catch(const Catcher* what) { catcher = what == nullptr ? Catcher() : *what; }
+void fake_nccl_run_on(const PlayedDevices* devices) {
+  const std::lock_guard lock(state().mutex);
+  state().devices = devices;
+}
 
 void fake_nccl_ask_device(int (*device)()) {
   const std::lock_guard lock(state().mutex);
@@ -206,64 +294,96 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
                                     ncclConfig_t* config) {
   const ncclResult_t result = begin(
       "ncclCommInitRankConfig", format("rank %d of %d, blocking %d", rank, size, config->blocking));
-  *comm = born(id.internal, size, rank);
+  *comm = nullptr;
+  if (config->blocking != 0 || rank < 0 || rank >= size) return ncclInvalidArgument;
+  int device = 0;
+  {
+    const std::lock_guard lock(state().mutex);
+    if (state().devices != nullptr) device = state().devices->current();
+  }
+  const bool shares = shares_devices();
+  const std::lock_guard lock(hall().mutex);
+  auto member = join(id.internal, size, rank, device, shares);
+  if (member == nullptr) return ncclInvalidArgument;
+  *comm = made_of(std::move(member));
   return result == ncclSuccess ? ncclInProgress : result;
 }
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  comm->unsettled = 2;
-  return begin("ncclCommFinalize", format("rank %d", comm->rank) + device_text());
+  const ncclResult_t told =
+      begin("ncclCommFinalize", format("rank %d", rank_of(comm)) + device_text());
+  if (const ncclResult_t ready = check_ready(comm); ready != ncclSuccess) return ready;
+  const std::lock_guard lock(hall().mutex);
+  comm->member->looks = kLooks;
+  comm->member->ends = true;
+  return told == ncclSuccess ? ncclInProgress : told;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  begin("ncclCommDestroy", format("rank %d", comm->rank) + device_text());
-  return dead(comm);
+  begin("ncclCommDestroy", format("rank %d", rank_of(comm)) + device_text());
+  return end(comm);
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  begin("ncclCommAbort", format("rank %d", comm->rank) + device_text());
-  return dead(comm);
+  begin("ncclCommAbort", format("rank %d", rank_of(comm)) + device_text());
+  std::vector<std::function<void()>> never;
+  {
+    const std::lock_guard lock(hall().mutex);
+    comm->member->aborted = true;
+    never.swap(comm->member->unlaunched);
+    hall().changed.notify_all();
+  }
+  never.clear();
+  return end(comm);
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
-  {
-    const std::lock_guard lock(state().mutex);
-    const auto found = state().failures.find("");
-    if (found != state().failures.end()) {
-      *error = static_cast<ncclResult_t>(found->second);
-      return ncclSuccess;
-    }
+  std::optional<ncclResult_t> told = told_to_give(format("rank %d", rank_of(comm)));
+  if (!told) told = told_to_give("");
+  if (told) {
+    *error = *told;
+    return ncclSuccess;
   }
-  *error = comm->unsettled > 0 ? ncclInProgress : ncclSuccess;
-  comm->unsettled = std::max(0, comm->unsettled - 1);
+  const std::shared_ptr<Member> held = comm->member;  // the communicator may go meanwhile
+  Member& member = *held;
+  std::vector<std::function<void()>> launched;
+  {
+    const std::lock_guard lock(hall().mutex);
+    const bool waits = member.apart || member.launches || (member.ends && member.on_streams > 0);
+    *error = member.error != ncclSuccess ? member.error
+             : waits || member.looks > 0 ? ncclInProgress
+                                         : ncclSuccess;
+    if (!waits) member.looks = std::max(0, member.looks - 1);
+    if (*error == ncclSuccess) launched.swap(member.unlaunched);
+    if (launched.empty()) return ncclSuccess;
+    member.launches = true;
+  }
+  for (const auto& launch : launched) launch();
+  const std::lock_guard lock(hall().mutex);
+  member.launches = false;
   return ncclSuccess;
 }
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* part,
                            ncclConfig_t* config) {
   const ncclResult_t result =
-      begin("ncclCommSplit", format("rank %d: color %d key %d%s", comm->rank, color, key,
+      begin("ncclCommSplit", format("rank %d: color %d key %d%s", rank_of(comm), color, key,
                                     config == nullptr ? "" : " config"));
   if (result != ncclSuccess) return result;
+  if (const ncclResult_t ready = check_ready(comm); ready != ncclSuccess) return ready;
   *part = nullptr;
-  const auto calls =
-      comm->clique->meet(comm->rank, {.kind = Call::Kind::kSplit, .root = color, .key = key});
-  if (calls.empty() || !comm->clique->part()) return ncclSystemError;
-  std::vector<std::pair<int, int>> members;
-  for (std::size_t r = 0; r < calls.size(); ++r) {
-    if (calls[r].root == color) members.emplace_back(calls[r].key, static_cast<int>(r));
-  }
-  std::ranges::sort(members);
-  const auto self = std::ranges::find(members, std::pair(key, comm->rank));
-  const std::string name = comm->name + format("/%d/%d", comm->splits++, color);
-  if (color >= 0) {
-    *part = born(name, static_cast<int>(members.size()), static_cast<int>(self - members.begin()));
-  }
-  comm->unsettled = 2;
+  const std::lock_guard lock(hall().mutex);
+  const std::shared_ptr<Member> member = comm->member;
+  const std::string name = member->name + format("/%d/%d", member->splits, color);
+  member->clique->split(member, color, key, [=](int rank, const std::vector<int>& members) {
+    const auto place = std::ranges::find(members, rank) - members.begin();
+    *part = made_of(join(name, static_cast<int>(members.size()), static_cast<int>(place),
+                         member->device, true));
+  });
   return ncclInProgress;
 }
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
-  *rank = comm->rank;
-  return ncclSuccess;
+  *rank = rank_of(comm);
+  return check_ready(comm);
 }
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
-  *count = comm->clique->size();
-  return ncclSuccess;
+  *count = comm->member->clique->size();
+  return check_ready(comm);
 }
 
 ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataType_t type,
@@ -277,13 +397,18 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
   if (type == ncclFloat16) single = gradwire::float_from_fp16(half);
   if (type == ncclBfloat16) single = gradwire::float_from_bf16(half);
   if (type != ncclFloat64) factor = static_cast<double>(single);
-  comm->factors.push_back(factor);
-  *op = static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(comm->factors.size()) - 1);
-  return begin("ncclRedOpCreatePreMulSum",
-               format("rank %d: type %d factor %g", comm->rank, static_cast<int>(type), factor));
+  const ncclResult_t told =
+      begin("ncclRedOpCreatePreMulSum",
+            format("rank %d: type %d factor %g", rank_of(comm), static_cast<int>(type), factor));
+  if (const ncclResult_t ready = check_ready(comm); ready != ncclSuccess) return ready;
+  const std::lock_guard lock(hall().mutex);
+  std::vector<double>& factors = comm->member->factors;
+  factors.push_back(factor);
+  *op = static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(factors.size()) - 1);
+  return told;
 }
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  return begin("ncclRedOpDestroy", format("rank %d: op %d", comm->rank, static_cast<int>(op)));
+  return begin("ncclRedOpDestroy", format("rank %d: op %d", rank_of(comm), static_cast<int>(op)));
 }
 
 ncclResult_t ncclGroupStart() {
@@ -291,15 +416,11 @@ ncclResult_t ncclGroupStart() {
   return begin("ncclGroupStart", "");
 }
 ncclResult_t ncclGroupEnd() {
-  ncclResult_t result = begin("ncclGroupEnd", "");
-  if (--depth > 0) return result;
-  const std::vector<Pending> pending = std::exchange(group, {});
-  if (catcher && !pending.empty() && result == ncclSuccess &&
-      catcher(pending.front().stream, [pending] { (void)run_all(pending, ncclSuccess); })) {
-    return ncclInProgress;
-  }
-  result = run_all(pending, result);
-  return result == ncclSuccess ? ncclInProgress : result;
+  const ncclResult_t told = begin("ncclGroupEnd", "");
+  if (depth == 0) return ncclInvalidUsage;
+  if (--depth > 0) return told;
+  if (told != ncclSuccess) group_error = told;
+  return end_group();
 }
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type,
@@ -310,8 +431,7 @@ ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType
                   .count = count,
                   .type = type,
                   .op = op};
-  const ncclResult_t result = begin("ncclAllReduce", text_of(comm, call, true, false));
-  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
+  return call_on("ncclAllReduce", text_of(comm, call, true, false), comm, call, stream);
 }
 ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
@@ -322,8 +442,7 @@ ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t 
                   .type = type,
                   .op = op,
                   .root = root};
-  const ncclResult_t result = begin("ncclReduce", text_of(comm, call, true, true));
-  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
+  return call_on("ncclReduce", text_of(comm, call, true, true), comm, call, stream);
 }
 ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream) {
@@ -333,8 +452,7 @@ ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType
                   .count = count,
                   .type = type,
                   .root = root};
-  const ncclResult_t result = begin("ncclBroadcast", text_of(comm, call, false, true));
-  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
+  return call_on("ncclBroadcast", text_of(comm, call, false, true), comm, call, stream);
 }
 ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
@@ -344,8 +462,7 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclData
                   .count = count,
                   .type = type,
                   .op = op};
-  const ncclResult_t result = begin("ncclReduceScatter", text_of(comm, call, true, false));
-  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
+  return call_on("ncclReduceScatter", text_of(comm, call, true, false), comm, call, stream);
 }
 ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
@@ -354,35 +471,25 @@ ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType
                   .out = bytes(out),
                   .count = count,
                   .type = type};
-  const ncclResult_t result = begin("ncclAllGather", text_of(comm, call, false, false));
-  return result == ncclSuccess ? enqueue_call(comm, call, stream) : result;
+  return call_on("ncclAllGather", text_of(comm, call, false, false), comm, call, stream);
 }
 ncclResult_t ncclSend(const void* in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  const std::size_t size = count * fake::width_of(type);
-  comm->unsettled = 2;
-  const ncclResult_t result = begin(
-      "ncclSend",
-      format("rank %d: count %zu type %d to %d", comm->rank, count, static_cast<int>(type), peer));
-  if (result != ncclSuccess) return result;
-  const auto post = [=] { comm->clique->send(comm->rank, peer, {bytes(in), bytes(in) + size}); };
-  return enqueue({.post = post, .finish = [] { return ncclSuccess; }, .stream = stream});
+  const Call call{
+      .kind = Call::Kind::kSend, .in = bytes(in), .count = count, .type = type, .root = peer};
+  return call_on("ncclSend",
+                 format("rank %d: count %zu type %d to %d", rank_of(comm), count,
+                        static_cast<int>(type), peer),
+                 comm, call, stream);
 }
 ncclResult_t ncclRecv(void* out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  const std::size_t size = count * fake::width_of(type);
-  comm->unsettled = 2;
-  const ncclResult_t result =
-      begin("ncclRecv", format("rank %d: count %zu type %d from %d", comm->rank, count,
-                               static_cast<int>(type), peer));
-  if (result != ncclSuccess) return result;
-  return enqueue({.post = {},
-                  .finish =
-                      [=] {
-                        const bool came = comm->clique->receive(peer, comm->rank, bytes(out), size);
-                        return came ? ncclSuccess : ncclSystemError;
-                      },
-                  .stream = stream});
+  const Call call{
+      .kind = Call::Kind::kRecv, .out = bytes(out), .count = count, .type = type, .root = peer};
+  return call_on("ncclRecv",
+                 format("rank %d: count %zu type %d from %d", rank_of(comm), count,
+                        static_cast<int>(type), peer),
+                 comm, call, stream);
 }
 
 }  // extern "C"

@@ -1,7 +1,7 @@
 // The part of CUDA's runtime that gradwire calls, for devices that are the host itself, one unless
-// a test asks for more: memory is the heap's, and work has run when the call that enqueues it
-// returns, unless a test has it run later (queues.h). For tests of everything around kernels, and
-// of kernels' own indexing, where no GPU is. Names, values and signatures are CUDA's.
+// a test asks for more: work runs on threads of the streams (queues.h), in memory that the host may
+// not touch (emulated_memory.h). For tests of everything around kernels, and of kernels' own
+// indexing, where no GPU is. Names, values and signatures are CUDA's.
 #pragma once
 
 #include <cstddef>

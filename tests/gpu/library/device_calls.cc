@@ -31,10 +31,7 @@ Streams& streams() {
 using namespace gradwire;
 using namespace gradwire::library_calls;
 
-void test_play_devices(int count) {
-  emulation::play_devices(count);
-  emulation::run_later();
-}
+void test_play_devices(int count) { emulation::play_devices(count); }
 
 void* test_device_alloc(size_t bytes, int device) {
   auto memory = cuda::allocate_zeroed(bytes, on(device));

@@ -3,9 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <utility>
-
-#include "tests/emulation/emulated_launch.h"
 #include "tests/gpu/nccl/capture.h"
 #include "tests/gpu/nccl/nccl_threads.h"
 #include "tests/gpu/nccl/over_fake_nccl.h"
@@ -15,23 +12,10 @@
 namespace gradwire {
 namespace {
 
-using nccl_test::FakeNccl;
 using testing::Each;
 
 class Capture : public gpu::OverFakeNccl, public testing::WithParamInterface<int> {
  protected:
-  void SetUp() override {
-    OverFakeNccl::SetUp();
-    if (HasFatalFailure()) return;
-    const FakeNccl::Catcher catcher = [](void* stream, std::function<void()> work) {
-      return emulation::captures(static_cast<cudaStream_t>(stream), std::move(work));
-    };
-    fake_.capture(&catcher);
-  }
-  void TearDown() override {
-    if (fake_.capture != nullptr) fake_.capture(nullptr);
-    OverFakeNccl::TearDown();
-  }
   static std::vector<std::string> on_ranks(std::string (*check)(Communicator&)) {
     return gpu::on_nccl_threads(
         GetParam(), {.deadline_seconds = 20}, {GW_FAKE_NCCL},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -38,8 +39,12 @@ class NcclLaunch : public gpu::ProgramRuns {
   NcclLaunch() : fake_(nccl_test::FakeNccl::open(kLibrary).value()) {
     emulation::play_devices(2);
     fake_.take_log();
+    ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
   }
-  ~NcclLaunch() override { emulation::play_devices(1); }
+  ~NcclLaunch() override {
+    emulation::play_devices(1);
+    ::unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  }
 
   std::string bench(const Words& more) const { return ProgramRuns::bench("2", more); }
 
@@ -96,7 +101,7 @@ TEST_F(NcclLaunch, RanksOfAHostBringTheirDevicesInTurn) {
   for (const Connect& connect : {by_launch({"nccl", "nccl", "nccl"}), by_library}) {
     EXPECT_THAT(ranks_say(3, connect),
                 ElementsAre(AllOf(HasSubstr("6 on device 0: "), HasSubstr(over),
-                                  HasSubstr("; CUDA device 0: NCCL 2.21.5 (libnccl.so.2)")),
+                                  HasSubstr("; CUDA device 0: NCCL 2.30.3 (libnccl.so.2)")),
                             HasSubstr("6 on device 1: "), HasSubstr("6 on device 0: ")));
     EXPECT_THAT(std::string(fake_.take_log()), HasSubstr("ncclAllReduce rank 1: count 1 "));
   }

@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "tests/gpu/nccl/nccl_threads.h"
+#include "tests/gpu/nccl/over_fake_nccl.h"
 #include "tests/gpu/nccl/staged_communicator.h"
 
 namespace gradwire {
 namespace {
 
-class NcclLaws : public testing::TestWithParam<int> {};
+class NcclLaws : public gpu::OverFakeNccl, public testing::WithParamInterface<int> {};
 
 TEST_P(NcclLaws, HoldOnTheDeviceThatTheHostPlays) {
   const auto faults =

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -14,7 +13,6 @@
 #include "device/cuda/stream.h"
 #include "device/ops.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/emulation/queues.h"
 #include "tests/gpu/nccl/nccl_threads.h"
 #include "tests/gpu/nccl/over_fake_nccl.h"
 #include "tests/gpu/on_device.h"
@@ -51,33 +49,18 @@ Status await(const cuda::Event& point) {
   return {Code::kTimedOut, "the point was not passed"};
 }
 
-// The device runs one piece of each stream's work by turns: when several of this stream have run,
-// so has everything before that could.
+// Long enough for what could run.
 Status let_others_run() {
   const OwnStream stream;
   for (int turn = 0; turn < 5; ++turn) {
     GW_ASSIGN(const cuda::Event point, point_on(stream));
     GW_TRY(await(point));
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
   return {};
 }
 
-class WaitOnNccl : public gpu::OverFakeNccl {
- protected:
-  void SetUp() override {
-    OverFakeNccl::SetUp();
-    if (HasFatalFailure()) return;
-    const nccl_test::FakeNccl::Catcher later = [](void* stream, std::function<void()> work) {
-      emulation::enqueue(static_cast<CUstream_st*>(stream), std::move(work));
-      return true;
-    };
-    fake_.capture(&later);
-  }
-  void TearDown() override {
-    if (fake_.capture != nullptr) fake_.capture(nullptr);
-    OverFakeNccl::TearDown();
-  }
-};
+class WaitOnNccl : public gpu::OverFakeNccl {};
 
 // The sum comes to `out` when the device comes to it, and what follows on `other` not before.
 std::string sum_behind_held_stream(Communicator& world) {
