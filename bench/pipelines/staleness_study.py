@@ -69,6 +69,15 @@ SAMPLE = {
 }
 
 
+HEADING = f"""Training under five pipeline schedules on {RANKS} stages, {BATCH} samples a step, ranks as threads. Losses are real and the mean of all
+seeds; milliseconds and seconds are simulated: ranks of 50 GFLOP/s, links of 50 us latency. `samples` and `s`: until the training loss, as the
+mean of {WINDOW} steps, is what 1F1B's is after {TARGET:.0%} of its steps. Each schedule has the best of three learning rates.
+
+    bench/pipelines/staleness_study.py build/apps/gradwire --data-dir DIR --out out --results bench/results/staleness.txt \\
+        --figure docs/figures/staleness.svg
+"""
+
+
 def file_of(folder, model, schedule, lr, seed):
     words = f"{model} {schedule} {lr}".lower()
     return folder / ("".join(c if c.isalnum() else "_" for c in words) + f"-{seed}.jsonl")
@@ -262,7 +271,7 @@ def main():
     found = outcomes(asked.gradwire, asked.out, models, range(1, asked.seeds + 1), more)
     text = table(models, found)
     print(text)
-    (asked.results or asked.out / "table.txt").write_text(text)
+    (asked.results or asked.out / "table.txt").write_text(HEADING + text)
     (asked.figure or asked.out / "curves.svg").write_text(picture(models, found))
 
 

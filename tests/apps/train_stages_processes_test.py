@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -126,6 +127,16 @@ class StreamsAsProcesses(unittest.TestCase):
                 there = totals([GRADWIRE, "run", "-n", "4", "--timeout", "60", "--", *shared, "--transport", "ucx"], trained)
                 self.assertEqual(there["params_hash"], threads["params_hash"])
                 self.assertAlmostEqual(there["test_loss"], alone["test_loss"], delta=1e-4)
+
+    # All ranks hear of it while the stream goes on, drain and end with the same step.
+    def test_a_loss_that_is_not_finite_ends_a_stream(self):
+        words = [GRADWIRE, "run", "-n", "4", "--timeout", "60", "--", GRADWIRE, "train", "--parallel", "pp=4/pipedream", *MLP, "--lr", "1e6",
+                 "--steps", "100000000", "--batch", "16", "--quiet", "--transport", "ucx"]
+        done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        said = re.findall(r"^rank (\d) \| gradwire: error: train: the loss of step (\d+) is \S+ \(expected a finite", done.stdout, re.M)
+        self.assertEqual(sorted(rank for rank, _ in said), list("0123"), done.stdout)
+        self.assertEqual(len({step for _, step in said}), 1, done.stdout)
 
     # What a rank holds of a stream does not grow with its steps, and rows come while it goes on.
     def test_memory_of_a_stream_is_flat(self):

@@ -103,6 +103,48 @@ TEST(PipelineStreams, LowerAndRunInEveryOrder) {
   }
 }
 
+// Steps of a rank's lowered list, each with its OPT last and its numbers counted from its own.
+std::vector<std::vector<PipelineOp>> steps_of(const std::vector<PipelineOp>& ops,
+                                              int micro_batches) {
+  std::vector<std::vector<PipelineOp>> steps(1);
+  for (PipelineOp op : ops) {
+    const auto step = static_cast<int>(steps.size()) - 1;
+    const int version = has_micro_batch(op.kind) && is_transfer(op.kind) ? 0 : step;
+    if (op.micro != PipelineOp::kNoMicro) {
+      op.micro = static_cast<std::uint16_t>(op.micro - step * micro_batches);
+    }
+    op.version = static_cast<std::uint16_t>(op.version - version);
+    steps.back().push_back(op);
+    if (op.kind == PipelineOpKind::kOptimizerStep) steps.emplace_back();
+  }
+  return steps;
+}
+
+// Transfers in one order of all ranks, too.
+TEST(PipelineStreams, LoweredListsRepeatWithThePeriod) {
+  for (const PipelineSpec& spec : every_stream()) {
+    for (const int p : {2, 3, 4, 8}) {
+      const bool each = spec.kind == PipelineKind::kPipeDream;
+      const int m = each ? 1 : p + 1;
+      const int steps = 8 * p;
+      const PipelineSchedule schedule = each ? generate_pipeline(spec, p, steps).value()
+                                             : generate_pipeline(spec, p, m, steps).value();
+      for (const PipelineLinks links : {PipelineLinks::kTagged, PipelineLinks::kOrdered}) {
+        const PipelineSchedule lowered = lower_pipeline(schedule, links).value();
+        for (const std::vector<PipelineOp>& ops : lowered.ranks) {
+          const auto all = steps_of(ops, m);
+          ASSERT_GE(all.size(), static_cast<std::size_t>(steps));
+          const std::vector<PipelineOp>& period = all[static_cast<std::size_t>(2 * p)];
+          for (int step = 2 * p; step < steps - 2 * p; ++step) {
+            EXPECT_EQ(ops_of(all[static_cast<std::size_t>(step)]), ops_of(period))
+                << spec.text() << " " << p << " " << to_string(links) << " step " << step;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(PipelineStreams, ThePeriodClosesAndRepeats) {
   for (const PipelineSpec& spec : every_stream()) {
     for (const int p : {1, 2, 3, 4, 8}) {
