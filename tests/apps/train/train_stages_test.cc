@@ -127,6 +127,40 @@ TEST_F(TrainStages, WithoutAFlushGoOnFromADrain) {
   }
 }
 
+// Another mesh, and another schedule, from a copy of what a drain left.
+TEST_F(TrainStages, OthersGoOnFromADrain) {
+  int copies = 0;
+  for (const auto& [pp, accumulate] :
+       {std::pair("pp=3/pipedream", "1"), std::pair("pp=3/2bw", "4")}) {
+    Words words = kMlp;
+    words.insert(words.end(), {"--accumulate", accumulate, "--optimizer", "adamw", "--checkpoint"});
+    Words first = words;
+    const std::string left = file("left" + std::to_string(copies));
+    first.insert(first.end(), {left, "--steps", "8"});
+    totals(pp, first);
+    const auto from_there = [&](const std::string& parallel) {
+      const std::string copy = file("copy" + std::to_string(++copies));
+      std::filesystem::copy(left, copy, std::filesystem::copy_options::recursive);
+      Words more = words;
+      more.insert(more.end(), {copy, "--resume", "--steps", "12"});
+      return totals(parallel, more);
+    };
+    const nlohmann::json whole = from_there("dp=1");
+    ASSERT_TRUE(whole.contains("params_hash")) << pp;
+    for (const char* other : {"dp=1,pp=2/1f1b", "dp=1,pp=4/zb-h1", "dp=1,pp=2/interleaved"}) {
+      EXPECT_EQ(from_there(other)["params_hash"], whole["params_hash"]) << pp << " to " << other;
+    }
+    EXPECT_NEAR(from_there("dp=2,pp=2/1f1b")["test_loss"], whole["test_loss"], 1e-4) << pp;
+    // With gradients of older weights from there on.
+    const std::string stream = std::string(accumulate) == "1" ? "pipedream" : "2bw";
+    for (const char* other : {"dp=1,pp=4/", "dp=2,pp=2/"}) {
+      const nlohmann::json streaming = from_there(other + stream);
+      EXPECT_NE(streaming["params_hash"], whole["params_hash"]) << pp << " to " << other;
+      EXPECT_NEAR(streaming["test_loss"], whole["test_loss"], 0.2) << pp << " to " << other;
+    }
+  }
+}
+
 // The sum takes micro-batches in their order, the schedule goes back in the other one.
 TEST_F(TrainStages, HaveThemWhereTheLastMicroBatchGoesBackFirst) {
   std::ofstream(file("own.txt")) << "pipeline ranks=2 stages=2 micro-batches=4\n"
