@@ -14,13 +14,13 @@ namespace {
 
 using Versions = StreamRule::Versions;
 
+// Each with one of the optimizers; streams_matrix.cc has all.
 TEST(StagesWithoutAFlush, PP8_PP9_AreTheirSerialReplay) {
   for (const Trainee& one : trainees()) {
-    for (const char* optimizer : {"sgd", "adamw"}) {
-      for (const int ranks : {2, 3, 4}) {
-        for (const StreamRule& rule : rules(ranks)) {
-          expect_replayed(training_of(one, optimizer, 1, rule), rule, one.name + " " + optimizer);
-        }
+    for (const int ranks : {2, 3, 4}) {
+      const std::string optimizer = ranks % 2 == 0 ? "sgd" : "adamw";
+      for (const StreamRule& rule : rules(ranks)) {
+        expect_replayed(training_of(one, optimizer, 1, rule), rule, one.name + " " + optimizer);
       }
     }
   }
@@ -55,7 +55,7 @@ TEST(StagesWithoutAFlush, InSixteenBitsCompressedAndComputedAgain) {
 TEST(StagesWithoutAFlush, WhoseRanksShareTensors) {
   const ModelOptions options{"mlp", {24, 20, 24, 18}};
   const Model<float> whole = model_for(options, digits_data());
-  for (const StreamRule& rule : rules(2)) {
+  for (const StreamRule& rule : {rules(2)[0], rules(2)[2]}) {
     const MeshTraining plain = training_of({"mlp", &whole, &digits_data()}, "sgd", 1, rule);
     MeshTraining replay = plain;
     replay.source = StreamReplay::choice(whole, rule, kDrains);
