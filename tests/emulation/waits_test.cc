@@ -1,4 +1,4 @@
-// How the host waits for a device: never for ever, and beside what others capture.
+// How the host waits for a device: never without end, and beside what others capture.
 #include <cuda_runtime_api.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -160,6 +160,17 @@ TEST(Waits, WhatIsDoneBesideACaptureSpoilsNone) {
     EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
   }).join();
   EXPECT_TRUE(capture.ends_well());
+}
+
+// The graph would wait for the host each time that it is launched.
+TEST(Waits, NoGateClosesAStreamThatIsCaptured) {
+  const cuda::OwnedStream stream = make_stream_apart();
+  const cudaStream_t native = cuda::native(stream.stream());
+  ASSERT_EQ(cudaStreamBeginCapture(native, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  EXPECT_THAT(StreamGate::close(stream.stream()).error(), fails(Code::kUnsupported, "captured"));
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
 // Memory is freed in the order of the default stream, which such a capture forbids: another time.

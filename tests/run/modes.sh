@@ -73,7 +73,18 @@ check_all() {
       status=1
     fi
   fi
+  if [ "${#suites[@]}" -eq 0 ]; then sample_mutants; fi
   report
+}
+
+# A few mutants of the folder device/, by the programs that are compiled soonest.
+sample_mutants() {
+  say "leaving out a few waits (./check --mutants tries all)"
+  if (build_mutants tests/emulation/emulation_tests tests/emulation/waits_test); then
+    python3 tests/mutants/run_mutants.py build-mutants/build --sample 8 --seconds 90 || status=1
+  else
+    status=1
+  fi
 }
 
 # Under ASan: what is freed is kept for a while, up to 256 MiB unless told otherwise, which tests of memory would take for growth.
@@ -130,6 +141,23 @@ check_scan() {
     build build
   fi
   python3 tests/multiprocess/rendezvous_scan_test.py "$folder/apps/gradwire" 10000 "${only[@]}"
+}
+
+# build_mutants PROGRAM...: from sources with switches for waits and streams, in build-mutants/build/.
+build_mutants() {
+  python3 tests/mutants/mutants.py write build-mutants || fail "writing sources to build-mutants/ failed"
+  cd build-mutants
+  configure build -Dcuda=disabled -Dnccl=disabled -Dmpi=disabled
+  run_ninja build "$@"
+}
+
+check_mutants() {
+  local programs
+  programs=$(python3 tests/mutants/run_mutants.py --programs) || fail "tests/mutants/run_mutants.py --programs failed"
+  mapfile -t programs <<<"$programs"
+  (build_mutants "${programs[@]}") || exit 1
+  python3 tests/mutants/run_mutants.py build-mutants/build --seconds "$1" || status=1
+  exit "$status"
 }
 
 # check_soak NEWEST SECONDS
