@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Switches mutants (mutants.py) one by one and runs tests until one fails: a mutant that no test finds has survived.
 
-  run_mutants.py BUILD [--sample N] [--seconds S] [--again] [NUMBER...]
+  run_mutants.py BUILD [--sample N] [--seconds S] [--again] [--without TEXT] [NUMBER...]
   run_mutants.py --programs     what it runs, a target of Ninja's in each line
 
 BUILD is a build folder of the tree that mutants.py writes, and has the programs of PROGRAMS (programs that it has not are left
@@ -88,14 +88,14 @@ def learn(build, program):
                 for suite in json.loads(said.read_text())["testsuites"] for test in suite["testsuite"]]
 
 
-def learn_all(build):
-    """By program."""
+def learn_all(build, without):
+    """By program, those left out whose name has that text in it."""
     kept_at = build / "mutants-reached.json"
     kept = json.loads(kept_at.read_text()) if kept_at.exists() else {}
     known = {}
     for program in PROGRAMS:
         file = build / program[0]
-        if not file.exists():
+        if not file.exists() or without and without in name_of(program):
             continue
         name, stamp = name_of(program), file.stat().st_mtime
         if kept.get(name, {}).get("stamp") != stamp:
@@ -159,6 +159,7 @@ def main():
     parser.add_argument("--sample", type=int, default=0, help="so many mutants, drawn from sample.toml")
     parser.add_argument("--seconds", type=float, default=3 * 3600, help="begin no test after so many seconds")
     parser.add_argument("--again", action="store_true", help="try what survived again")
+    parser.add_argument("--without", default="", help="leave out programs that have this in their name")
     parser.add_argument("numbers", type=int, nargs="*", help="these mutants alone")
     given = parser.parse_args()
     begin = time.monotonic()
@@ -171,7 +172,7 @@ def main():
     wanted = [mutant for mutant in mutants.all_mutants() if mutant.key not in aside]
     if given.numbers:
         wanted = [mutant for mutant in wanted if mutant.number in given.numbers]
-    known = learn_all(given.build)
+    known = learn_all(given.build, given.without)
     if given.sample:
         drawn_from = mutants.sample()
         wanted = [mutant for mutant in wanted if mutant.key in drawn_from]

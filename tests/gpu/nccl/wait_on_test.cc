@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <latch>
 #include <string>
 #include <thread>
 #include <utility>
@@ -112,9 +113,11 @@ std::string sum_by_messages(Communicator& world) {
 TEST(WaitOnMessages, IsWait) {
   auto made = make_inproc_communicators(2, {.deadline_seconds = 60});
   ASSERT_TRUE(made.has_value()) << made.error().message();
+  std::latch summed(2);  // no abort reaches a rank before
   const auto texts = on_threads<std::string>(2, [&](int r) -> std::string {
     const auto world = std::move(made.value()[static_cast<std::size_t>(r)]);
     std::string fault = sum_by_messages(*world);
+    summed.arrive_and_wait();
     if (!fault.empty()) return fault;
     std::vector<float> here(3, 1.0f);
     auto work = r == 0 ? world->all_reduce(view_of(std::span(here)), ReduceOp::kSum)
