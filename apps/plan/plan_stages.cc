@@ -8,6 +8,7 @@
 #include "apps/sim/pipeline_choice.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/parameters.h"
+#include "trainer/pipeline/generate.h"
 #include "trainer/stages/stage_plan.h"
 
 namespace gradwire {

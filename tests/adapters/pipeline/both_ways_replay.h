@@ -2,6 +2,7 @@
 // micro-batches, added up in the order in which the copies of each stage are numbered.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "trainer/batch_pass.h"
+#include "trainer/pipeline/generate.h"
 #include "trainer/stages/stage_plan.h"
 #include "trainer/step/micro_batches.h"
 #include "trainer/step/step_gradient_source.h"

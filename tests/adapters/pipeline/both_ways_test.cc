@@ -16,8 +16,8 @@
 namespace gradwire::testing::both_ways_test {
 namespace {
 
-constexpr PipelineSpec kBothWays{.kind = PipelineKind::kChimera};
-constexpr PipelineSpec kDoubled{.kind = PipelineKind::kChimera, .doubling = true};
+const PipelineSpec kBothWays{.kind = PipelineKind::kChimera};
+const PipelineSpec kDoubled{.kind = PipelineKind::kChimera, .doubling = true};
 
 struct Case {
   std::string name;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -27,9 +28,10 @@ class TrainTrace : public ::testing::Test {
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
   // The events of a run of `steps` steps on two ranks, with more flags.
   std::vector<Json> events(int steps, const Words& more) const {
-    Words words{
-        "--inproc",        "2", "--batch", "48", "--steps", std::to_string(steps), "--trace",
-        file("trace.json")};
+    Words words{"--batch", "48", "--steps", std::to_string(steps), "--trace", file("trace.json")};
+    if (std::ranges::find(more, "--inproc") == more.end()) {
+      words.insert(words.end(), {"--inproc", "2"});
+    }
     if (std::ranges::find(more, "--hidden") == more.end()) {
       words.insert(words.end(), {"--hidden", "16"});
     }
@@ -152,6 +154,54 @@ TEST_F(TrainTrace, OperationsAndMessagesOfStagesAreNamedAsInTheSimulatedTrace) {
     EXPECT_THAT(ran.processes, ::testing::ElementsAre("rank 0", "rank 1")) << schedule;
     EXPECT_EQ(ran.names.size(), 4u) << schedule;
     EXPECT_TRUE(ran == pipeline_trace_of(trace["traceEvents"])) << schedule;
+  }
+}
+
+// The name of an operation, modulo what is under way: of so many micro-batches and versions.
+std::string stream_name(int stage, char kind, int micro, int window, int version, int versions) {
+  const int number = version % versions;
+  return std::to_string(stage) + kind + std::to_string(micro % window) +
+         (number == 0 ? "" : "#" + std::to_string(number));
+}
+
+// Of micro-batch i since the last drain: forward and backward, and the weights that both read.
+TEST_F(TrainTrace, PP8_PP9_VersionsOfAStreamAreNamed) {
+  constexpr int kRanks = 3;
+  constexpr int kMicroBatches = 12;  // of which 6 are behind a drain
+  for (const std::string schedule : {"pipedream", "pipedream[vertical_sync=on]", "2bw"}) {
+    const bool delayed = schedule == "2bw";
+    const int m = delayed ? 3 : 1;
+    const std::string steps = std::to_string(6 / m);
+    const std::vector<Json> all =
+        events(kMicroBatches / m, {"--hidden", "16,16,16", "--accumulate", std::to_string(m),
+                                   "--parallel", "dp=1,pp=3/" + schedule, "--eval-every", steps,
+                                   "--inproc", std::to_string(kRanks)});
+    std::map<std::string, std::vector<std::pair<double, std::string>>> seen;
+    for (const Json& event : all) {
+      const std::string name = event["name"];
+      if (event["ph"] != "X" || name.size() < 3 || (name[1] != 'F' && name[1] != 'B')) continue;
+      if (name.find(' ') == std::string::npos) {
+        seen[name.substr(0, 2)].emplace_back(event["ts"].get<double>(), name);
+      }
+    }
+    const int window = (kRanks / m + 1) * m;
+    for (int stage = 0; stage < kRanks; ++stage) {
+      for (const char kind : {'F', 'B'}) {
+        auto& own = seen[std::to_string(stage) + kind];
+        std::ranges::sort(own);
+        std::vector<std::string> names;
+        for (const auto& [at, name] : own) names.push_back(name);
+        std::vector<std::string> wanted;
+        for (int i = 0; i < kMicroBatches; ++i) {
+          const int since = i % 6;
+          const int version = delayed                   ? std::max(0, since / m - 1)
+                              : schedule == "pipedream" ? std::max(0, since - (kRanks - 1 - stage))
+                                                        : std::max(0, since - (kRanks - 1));
+          wanted.push_back(stream_name(stage, kind, since, window, version, delayed ? 2 : kRanks));
+        }
+        EXPECT_EQ(names, wanted) << schedule;
+      }
+    }
   }
 }
 

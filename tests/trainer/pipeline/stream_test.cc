@@ -17,9 +17,9 @@
 namespace gradwire::stream_test {
 namespace {
 
-constexpr PipelineSpec kPipeDream{.kind = PipelineKind::kPipeDream};
-constexpr PipelineSpec kInSync{.kind = PipelineKind::kPipeDream, .vertical_sync = true};
-constexpr PipelineSpec kTwoVersions{.kind = PipelineKind::kPipeDream2BW};
+const PipelineSpec kPipeDream{.kind = PipelineKind::kPipeDream};
+const PipelineSpec kInSync{.kind = PipelineKind::kPipeDream, .vertical_sync = true};
+const PipelineSpec kTwoVersions{.kind = PipelineKind::kPipeDream2BW};
 
 std::vector<PipelineSpec> every_stream() { return {kPipeDream, kInSync, kTwoVersions}; }
 
