@@ -75,7 +75,7 @@ class TimelineRun {
 
   Result<Timeline> run() {
     for (std::size_t i = 0; i < tasks_.size(); ++i) {
-      if (waits_for_[i] == 0) free_.push_back(static_cast<int>(i));
+      if (waits_for_[i] == 0) free_.push(static_cast<int>(i));
     }
     while (true) {
       start_what_can();
@@ -129,8 +129,8 @@ class TimelineRun {
   void start_what_can() {
     while (true) {
       while (!free_.empty()) {
-        const int number = free_.back();
-        free_.pop_back();
+        const int number = free_.top();
+        free_.pop();
         if (task(number).resources.empty()) {
           start(number);
         } else {
@@ -171,6 +171,7 @@ class TimelineRun {
   void start(int number) {
     const TimelineTask& one = task(number);
     span(number) = {now_, now_ + one.ticks + one.latency};
+    result_.steps.push_back({number, false});
     if (one.instant) {
       end(number);
       return;
@@ -194,8 +195,9 @@ class TimelineRun {
 
   void end(int number) {
     ++ended_;
+    result_.steps.push_back({number, true});
     for (const int follower : next_[static_cast<std::size_t>(number)]) {
-      if (--waits_for_[static_cast<std::size_t>(follower)] == 0) free_.push_back(follower);
+      if (--waits_for_[static_cast<std::size_t>(follower)] == 0) free_.push(follower);
     }
   }
 
@@ -214,7 +216,8 @@ class TimelineRun {
   std::vector<std::vector<int>> next_;  // by task: those that are after it
   std::vector<char> busy_;              // by resource
   std::vector<Turns> waiting_;          // by resource
-  std::vector<int> free_;               // ready since now, not looked at yet
+  // Ready since now, not looked at yet.
+  std::priority_queue<int, std::vector<int>, std::greater<>> free_;
   Turns turns_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   Timeline result_;

@@ -10,6 +10,7 @@
 //   at a time  what ends comes before what starts
 //   instant    a task without ticks, latency and resources that ends as it starts: a point that
 //              others wait for. What it sets free starts in the same round
+//   a round    tasks without resources start first, by number, then those with resources
 //
 // This is list scheduling without preemption. Source: Graham, "Bounds on multiprocessing timing
 // anomalies", SIAM J. Appl. Math. 1969.
@@ -37,10 +38,17 @@ struct TimelineSpan {
   friend bool operator==(const TimelineSpan&, const TimelineSpan&) = default;
 };
 
+// A task that starts or ends.
+struct TimelineStep {
+  int task = 0;
+  bool ends = false;
+};
+
 struct Timeline {
   std::int64_t makespan = 0;             // ticks until all tasks have ended
   std::vector<TimelineSpan> spans = {};  // by task
   std::vector<std::int64_t> busy = {};   // by resource: ticks that tasks had it
+  std::vector<TimelineStep> steps = {};  // in the order in which they came about
 };
 
 // Deterministic: the same tasks give the same times. kInvalidArgument names the task: times below

@@ -1,0 +1,73 @@
+// The machines that a model is placed on: devices in nodes, and what joins them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+struct DeviceType {
+  std::string name;
+  std::int64_t memory_bytes = 0;  // from 1
+  double macs_per_second = 0;     // above 0: multiplications with their additions
+};
+
+// Source of the cost: Hockney, Parallel Computing 1994.
+struct ClusterLink {
+  std::string name;
+  std::int64_t latency = 0;     // nanoseconds a message
+  double bytes_per_second = 0;  // above 0; each way, but where it is a bus
+  // Inside a node: true is a bus with one message at a time, false a port out and a port in for
+  // each device. Between nodes: true is one port out and one in for the node, false for each
+  // device.
+  bool shared = false;
+};
+
+struct ClusterNode {
+  std::string name;
+  int devices = 1;
+  int type = 0;     // of all its devices: a number in Cluster::types
+  int link = -1;    // between its devices: a number in Cluster::links; -1: it has one device
+  int uplink = -1;  // to other nodes; -1: there is none
+};
+
+// How a message goes from one device to another.
+struct ClusterPath {
+  std::int64_t latency = 0;         // nanoseconds
+  double bytes_per_second = 0;      // 0: it is the same device
+  std::vector<int> resources = {};  // that it has while it is sent
+};
+
+struct Cluster {
+  std::string name;
+  std::vector<DeviceType> types = {};
+  std::vector<ClusterLink> links = {};
+  std::vector<ClusterNode> nodes = {};
+
+  // Devices are numbered through nodes in their order.
+  int devices() const;
+  int node_of(int device) const;
+  const DeviceType& type_of(int device) const;
+  // Two ends in two nodes: the greater latency and the smaller bandwidth of both uplinks.
+  ClusterPath path(int from, int to) const;
+  // Numbers of resources: devices themselves are 0 to devices() - 1, ports follow.
+  int resources() const;
+  // Whether devices are of one type, in one node: then a placement may name them in any order.
+  bool devices_alike() const;
+};
+
+// kInvalidArgument names the type, the link or the node: none of them, a name that is missing or
+// stands twice, sizes out of range (memory_bytes from 1; bandwidths and rates above 0, at most
+// 1e18; latencies 0 to 1e12; 1 to 65,536 devices), a number of what is not there, two devices
+// without a link, two nodes without an uplink.
+Status check_cluster(const Cluster& cluster);
+
+// Whole nanoseconds, rounded up.
+std::int64_t compute_ticks(const DeviceType& type, std::int64_t macs);
+// Without the latency. 0 for the path of a device to itself.
+std::int64_t send_ticks(const ClusterPath& path, std::int64_t bytes);
+
+}  // namespace gradwire

@@ -1,0 +1,32 @@
+// Clusters as TOML:
+//
+//   name = "two nodes of four"
+//   [device.gpu]              # a type of devices
+//   memory = "16G"          # K, M or G, or bytes
+//   macs_per_second = 4.0e13
+//   [link.bridge]
+//   latency = 2e-6            # seconds a message
+//   bandwidth = 1e11          # bytes a second
+//   shared = false            # as ClusterLink::shared; false by default
+//   [[node]]
+//   name = "node"             # "node0", "node1" where count is above 1
+//   count = 2                 # nodes alike; 1 by default
+//   devices = 4
+//   device = "gpu"
+//   link = "bridge"           # between its devices
+//   uplink = "network"        # to other nodes
+#pragma once
+
+#include <string>
+
+#include "gradwire/status.h"
+#include "planner/cluster/cluster.h"
+
+namespace gradwire {
+
+// The cluster of a text; `name` is the file's, for errors. kInvalidArgument with "NAME:LINE: " in
+// front: what is not TOML, unknown keys, values of another kind or out of range, names of devices
+// and links that are not there, and what check_cluster() refuses.
+Result<Cluster> parse_cluster(const std::string& text, const std::string& name);
+
+}  // namespace gradwire

@@ -1,0 +1,22 @@
+// Placements by REINFORCE.
+#pragma once
+
+#include "planner/search/placement_search.h"
+
+namespace gradwire {
+
+// A policy draws a device for each group of operators; its parameters move along
+// (baseline - r) * grad log p, averaged over a round of placements, where r is the square root of a
+// step's time, in units of the first round's mean. The baseline is a moving average of r, and an
+// entropy term that shrinks keeps it from settling early. A placement that does not fit is given
+// twice the longest time so far.
+// Source: Mirhoseini et al., "Device placement optimization with reinforcement learning", ICML
+// 2017, equations 1 to 3 (square root, baseline); Williams, "Simple statistical gradient-following
+// algorithms", Machine Learning 1992. Their policy is a recurrent network over operators; this one
+// is a table of logits, [group][device].
+class ReinforceSearch final : public PlacementSearch {
+ public:
+  Status search(SearchRecord& record) override;
+};
+
+}  // namespace gradwire
