@@ -1,5 +1,6 @@
 // Tasks under virtual time: whole ticks of any length, so that results are exact. The one simulator
-// below placed operator graphs: what differs between them is which tasks they are lowered to.
+// below schedules of pipelines and placed operator graphs, which differ in the tasks that they are
+// lowered to.
 //
 //   a task     starts when all tasks that it is after have ended, and all its resources are free;
 //              has its resources for `ticks`, and ends `latency` later (a message that is under way

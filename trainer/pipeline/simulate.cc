@@ -1,13 +1,12 @@
 #include "trainer/pipeline/simulate.h"
 
 #include <algorithm>
-#include <array>
-#include <deque>
-#include <queue>
+#include <map>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "base/text.h"
+#include "timeline/timeline.h"
 #include "trainer/pipeline/check.h"
 
 namespace gradwire {
@@ -68,447 +67,399 @@ class MemoryMeter {
   std::int64_t most_messages_ = 0;
 };
 
-// One run. What happens at a time comes before what starts at it.
-class VirtualRun {
+// A schedule as tasks of the timeline: one for each operation, then messages and reductions beside.
+// Rank r's out-port is resource 2 r, its in-port 2 r + 1.
+class LoweredPipeline {
  public:
-  VirtualRun(const PipelineSchedule& schedule, const PipelineCosts& costs)
+  struct Message {
+    PipelineMessage facts = {};
+    int task = -1;
+    int issued = -1;  // the task that makes it, or sends it
+    int posted = -1;  // the receive
+  };
+  // What a task is.
+  struct Meaning {
+    enum class What : std::uint8_t { kOp, kMessage, kReduction } what = What::kOp;
+    int rank = 0;
+    std::size_t index = 0;  // an operation of the rank, or a message
+  };
+
+  LoweredPipeline(const PipelineSchedule& schedule, const PipelineCosts& costs)
       : schedule_(schedule),
         costs_(costs),
         direct_(costs.links == PipelineLinks::kDirect),
         ordered_(costs.links == PipelineLinks::kOrdered),
-        cells_(static_cast<std::size_t>(schedule.stages()) *
-               static_cast<std::size_t>(schedule.micro_batches)),
-        reducing_(static_cast<std::size_t>(schedule.pipes()) *
-                  static_cast<std::size_t>(schedule.stages())),
-        kept_(reducing_.size()),
-        ranks_(schedule.ranks.size()) {
-    result_.busy.resize(ranks_.size());
-    result_.reductions.resize(ranks_.size());
-    for (const auto& ops : schedule.ranks) result_.spans.emplace_back(ops.size());
+        sent_(2 * static_cast<std::size_t>(schedule.stages()) *
+                  static_cast<std::size_t>(schedule.micro_batches),
+              -1),
+        before_(count_ops(schedule)),
+        reductions_(schedule.ranks.size()) {
+    tasks.resize(before_.size());
+    for (int rank = 0; rank < schedule.size(); ++rank) add_ops(rank);
+    for (std::size_t number = 0; number < messages.size(); ++number) {
+      messages[number].task =
+          add_task({Meaning::What::kMessage, messages[number].facts.from, number});
+    }
+    for (int rank = 0; rank < schedule.size(); ++rank) order_rank(rank);
+    for (int rank = 0; rank < schedule.size(); ++rank) set_ops(rank);
+    for (const Message& message : messages) set_message(message);
+    if (ordered_) {
+      set_queues();
+    } else {
+      set_turns();
+    }
   }
 
-  Result<PipelineSimulation> run() {
-    mark_recomputed();
-    for (int rank = 0; rank < schedule_.size(); ++rank) wake_.insert(rank);
-    while (true) {
-      while (advance() || start_messages()) {
-      }
-      if (events_.empty()) break;
-      now_ = events_.top().time;
-      while (!events_.empty() && events_.top().time == now_) {
-        const Event event = events_.top();
-        events_.pop();
-        handle(event);
-      }
+  std::vector<TimelineTask> tasks = {};
+  std::vector<Meaning> meanings = {};  // by task
+  std::vector<Message> messages = {};
+
+  int first_task(int rank) const { return first_[static_cast<std::size_t>(rank)]; }
+  // Tasks, in their order.
+  const std::vector<int>& reductions(int rank) const {
+    return reductions_[static_cast<std::size_t>(rank)];
+  }
+  // The message that a computation reads, or that it makes without transfers; null: none.
+  const Message* read_by(const PipelineOp& op) const {
+    const bool forward = op.kind == Kind::kForward;
+    const int from = op.stage + (forward ? -1 : 1);
+    if (!(forward || gives_input_gradient(op.kind)) || from < 0 || from >= schedule_.stages()) {
+      return nullptr;
     }
-    return finish();
+    return at(sent_[cell(from, op.micro, forward)]);
+  }
+  const Message* made_by(const PipelineOp& op) const {
+    const bool forward = op.kind == Kind::kForward;
+    if (!direct_ || !(forward || gives_input_gradient(op.kind))) return nullptr;
+    return at(sent_[cell(op.stage, op.micro, forward)]);
+  }
+  // The message that a transfer is an end of.
+  const Message& of_transfer(const PipelineOp& op) const {
+    const PipelineOp send = sending_end(op);
+    return *at(sent_[cell(send.stage, send.micro, send.kind == Kind::kSendForward)]);
   }
 
  private:
   using Kind = PipelineOpKind;
 
-  struct Event {
-    std::int64_t time;
-    enum class What : std::uint8_t { kOpEnd, kArrived, kPortsFree, kReduced } what;
-    std::size_t subject;  // a rank, a message, or a stage of a pipe
-    std::uint64_t number;
-    bool operator>(const Event& other) const {
-      return std::tie(time, number) > std::tie(other.time, other.number);
-    }
-  };
-  // Of a stage and a micro-batch.
-  struct Cell {
-    bool forward = false;              // done
-    bool input_gradient = false;       // done, by B or I
-    bool recomputes = false;           // has R: until then only inputs are kept
-    bool activation_here = false;      // arrived from the stage before
-    bool gradient_here = false;        // arrived from the next stage
-    std::array<int, 2> sends{-1, -1};  // messages from this stage, forward and backward
-  };
-  struct Message {
-    PipelineMessage facts;
-    bool issued = false;
-    bool posted = false;
-    bool arrived = false;
-  };
-  // In contexts of a stage, in bytes.
-  struct Kept {
-    std::int64_t now = 0;
-    std::int64_t most = 0;
-  };
-  struct Rank {
-    std::size_t next = 0;
-    bool running = false;   // an operation whose end is an event
-    int waits_for = -1;     // a message, without overlap
-    bool out_busy = false;  // ports
-    bool in_busy = false;
-    bool queue_busy = false;             // ordered: the first transfer is under way
-    std::deque<std::size_t> queue = {};  // ordered: messages
-    std::int64_t reducer_free = 0;
-    MemoryMeter memory = {};
-  };
-
-  Rank& rank_at(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
-  std::size_t stage_number(const PipelineOp& op) const {
-    return op.pipe * static_cast<std::size_t>(schedule_.stages()) + op.stage;
+  std::size_t cell(int stage, int micro, bool forward) const {
+    return 2 * (static_cast<std::size_t>(stage) *
+                    static_cast<std::size_t>(schedule_.micro_batches) +
+                static_cast<std::size_t>(micro)) +
+           (forward ? 0U : 1U);
   }
-  Cell& cell(const PipelineOp& op, int stage) {  // a micro-batch is on one pipe
-    return cells_[static_cast<std::size_t>(stage) *
-                      static_cast<std::size_t>(schedule_.micro_batches) +
-                  op.micro];
+  const Message* at(int number) const {
+    return number < 0 ? nullptr : &messages[static_cast<std::size_t>(number)];
   }
-  Cell& cell(const PipelineOp& op) { return cell(op, op.stage); }
+  const std::vector<PipelineOp>& ops(int rank) const {
+    return schedule_.ranks[static_cast<std::size_t>(rank)];
+  }
   const PipelineStageCost& stage_cost(const PipelineOp& op) const {
     return costs_.stages[op.stage];
   }
-  const PipelineLink& link(int from, int to) const {
-    if (costs_.link_of.empty()) return costs_.link;
-    return costs_.link_of[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)];
+  TimelineTask& task(int number) { return tasks[static_cast<std::size_t>(number)]; }
+  std::vector<int>& before(int number) { return before_[static_cast<std::size_t>(number)]; }
+
+  static PipelineOp sending_end(const PipelineOp& op) {
+    const bool forward = op.kind == Kind::kSendForward || op.kind == Kind::kReceiveForward;
+    PipelineOp send = op;
+    send.kind = forward ? Kind::kSendForward : Kind::kSendBackward;
+    if (is_receive(op)) send.stage = static_cast<std::uint16_t>(op.stage + (forward ? -1 : 1));
+    return send;
   }
-  const PipelineOp* head(int rank) {
-    const auto& ops = schedule_.ranks[static_cast<std::size_t>(rank)];
-    const std::size_t next = rank_at(rank).next;
-    return next < ops.size() ? &ops[next] : nullptr;
-  }
-  PipelineSpan& span_of_head(int rank) {
-    return result_.spans[static_cast<std::size_t>(rank)][rank_at(rank).next];
-  }
-  void at(std::int64_t time, Event::What what, std::size_t subject) {
-    events_.push({time, what, subject, next_number_++});
+  static bool is_receive(const PipelineOp& op) {
+    return op.kind == Kind::kReceiveForward || op.kind == Kind::kReceiveBackward;
   }
 
-  // Whether any rank started, issued or posted something.
-  bool advance() {
-    bool any = false;
-    while (!wake_.empty()) {
-      const int rank = *wake_.begin();
-      wake_.erase(wake_.begin());
-      while (step(rank)) any = true;
+  int add_task(const Meaning& meaning) {
+    tasks.emplace_back();
+    meanings.push_back(meaning);
+    return static_cast<int>(tasks.size()) - 1;
+  }
+
+  // Numbers operations, and finds all messages.
+  void add_ops(int rank) {
+    const int first = static_cast<int>(meanings.size());
+    first_.push_back(first);
+    for (std::size_t index = 0; index < ops(rank).size(); ++index) {
+      meanings.push_back({Meaning::What::kOp, rank, index});
     }
-    return any;
-  }
-
-  bool step(int rank) {
-    const PipelineOp* op = head(rank);
-    Rank& state = rank_at(rank);
-    if (op == nullptr || state.running || state.waits_for >= 0) return false;
-    if (is_transfer(op->kind)) return transfer(rank, *op);
-    if (op->kind == Kind::kReduceTied || op->kind == Kind::kReduceReplicas) return meet(*op);
-    if (runs_beside(*op, costs_)) return reduce_beside(rank, *op);
-    if (!ready(*op)) return false;
-    start(rank, *op, op_cost(*op, stage_cost(*op)));
-    return true;
-  }
-
-  bool ready(const PipelineOp& op) {
-    if (op.kind == Kind::kForward) {
-      if (op.stage == 0) return true;
-      return same_rank(op, op.stage - 1) ? cell(op, op.stage - 1).forward
-                                         : cell(op).activation_here;
+    for (std::size_t index = 0; index < ops(rank).size(); ++index) {
+      const PipelineOp& op = ops(rank)[index];
+      const int number = first + static_cast<int>(index);
+      if (is_transfer(op.kind)) {
+        Message& message = message_of(sending_end(op));
+        (is_receive(op) ? message.posted : message.issued) = number;
+      } else if (direct_ && (op.kind == Kind::kForward || gives_input_gradient(op.kind))) {
+        PipelineOp send = op;
+        send.kind = op.kind == Kind::kForward ? Kind::kSendForward : Kind::kSendBackward;
+        send.version = 0;
+        if (!met_ops(schedule_, send).empty()) message_of(send).issued = number;
+      }
+      if (op.kind == Kind::kReduceTied || op.kind == Kind::kReduceReplicas) meets_[op] = number;
     }
-    if (gives_input_gradient(op.kind)) {
-      if (op.stage == schedule_.stages() - 1) return true;
-      return same_rank(op, op.stage + 1) ? cell(op, op.stage + 1).input_gradient
-                                         : cell(op).gradient_here;
-    }
-    return op.kind != Kind::kOptimizerStep || reducing_[stage_number(op)] == 0;
-  }
-  bool same_rank(const PipelineOp& op, int stage) const {
-    const auto& ranks = schedule_.rank_of[op.pipe];
-    return ranks[op.stage] == ranks[static_cast<std::size_t>(stage)];
   }
 
-  void start(int rank, const PipelineOp& op, std::int64_t ticks) {
-    rank_at(rank).running = true;
-    span_of_head(rank) = {now_, now_ + ticks};
-    result_.busy[static_cast<std::size_t>(rank)] += ticks;
-    const PipelineStageCost& stage = stage_cost(op);
-    if (op.kind == Kind::kForward) {
-      keep(op, cell(op).recomputes ? stage.input_bytes : stage.context_bytes);
+  Message& message_of(const PipelineOp& send) {
+    const bool forward = send.kind == Kind::kSendForward;
+    int& number = sent_[cell(send.stage, send.micro, forward)];
+    if (number < 0) {
+      number = static_cast<int>(messages.size());
+      PipelineOp receiver = send;
+      receiver.stage = static_cast<std::uint16_t>(send.stage + (forward ? 1 : -1));
+      messages.push_back({.facts = {.send = send,
+                                    .from = schedule_.holder(send),
+                                    .to = schedule_.holder(receiver),
+                                    .bytes = message_bytes(send, stage_cost(send))}});
     }
-    if (op.kind == Kind::kRecompute) keep(op, stage.context_bytes - stage.input_bytes);
-    at(now_ + ticks, Event::What::kOpEnd, static_cast<std::size_t>(rank));
+    return messages[static_cast<std::size_t>(number)];
   }
 
-  // The operation's stage has so many bytes more in contexts, in memory that stays the stage's.
-  void keep(const PipelineOp& op, std::int64_t bytes) {
-    Kept& kept = kept_[stage_number(op)];
-    kept.now += bytes;
-    if (kept.now <= kept.most) return;
-    rank_at(schedule_.holder(op)).memory.more_contexts(kept.now - kept.most);
-    kept.most = kept.now;
+  // What each operation of the rank waits for by its place in the list, and reductions beside.
+  void order_rank(int rank) {
+    std::vector<int> last;
+    for (std::size_t index = 0; index < ops(rank).size(); ++index) {
+      const PipelineOp& op = ops(rank)[index];
+      const int number = first_task(rank) + static_cast<int>(index);
+      before(number) = last;
+      last = {number};
+      if (runs_beside(op, costs_)) {
+        add_reduction(rank, op, number);
+      } else if (!costs_.overlap) {
+        // The rank waits until the message has arrived.
+        const Message* message = made_by(op);
+        if (is_transfer(op.kind) && (ordered_ || !is_receive(op))) message = &of_transfer(op);
+        if (message != nullptr) last = {message->task};
+      }
+    }
+  }
+
+  void add_reduction(int rank, const PipelineOp& op, int number) {
+    std::vector<int>& all = reductions_[static_cast<std::size_t>(rank)];
+    const int reduction = add_task({Meaning::What::kReduction, rank, all.size()});
+    task(reduction).ticks = op_cost(op, stage_cost(op));
+    task(reduction).after = {number};
+    if (!all.empty()) task(reduction).after.push_back(all.back());
+    all.push_back(reduction);
+    reduced_[{op.pipe, op.stage}].push_back(reduction);
+  }
+
+  void set_ops(int rank) {
+    for (std::size_t index = 0; index < ops(rank).size(); ++index) {
+      const PipelineOp& op = ops(rank)[index];
+      const int number = first_task(rank) + static_cast<int>(index);
+      TimelineTask& one = task(number);
+      one.after = before(number);
+      if (is_transfer(op.kind) || runs_beside(op, costs_)) {
+        one.instant = true;
+        continue;
+      }
+      one.ticks = op_cost(op, stage_cost(op));
+      if (const Message* read = read_by(op)) one.after.push_back(read->task);
+      if (op.kind == Kind::kReduceTied || op.kind == Kind::kReduceReplicas) meet(op, number);
+      if (op.kind != Kind::kOptimizerStep) continue;
+      const std::vector<int>& reduced = reduced_[{op.pipe, op.stage}];
+      one.after.insert(one.after.end(), reduced.begin(), reduced.end());
+    }
   }
 
   // RT and RR: all their ranks at once, for the longest of their times.
-  bool meet(const PipelineOp& op) {
-    std::vector<PipelineOp> all = met_ops(schedule_, op);
-    all.push_back(op);
-    std::int64_t ticks = 0;
-    for (const PipelineOp& one : all) {
-      const int rank = schedule_.holder(one);
-      const PipelineOp* there = head(rank);
-      if (there == nullptr || *there != one || rank_at(rank).running) return false;
-      if (rank_at(rank).waits_for >= 0) return false;
-      ticks = std::max(ticks, op_cost(one, stage_cost(one)));
-    }
-    for (const PipelineOp& one : all) start(schedule_.holder(one), one, ticks);
-    return true;
-  }
-
-  bool reduce_beside(int rank, const PipelineOp& op) {
-    Rank& state = rank_at(rank);
-    const std::int64_t begin = std::max(now_, state.reducer_free);
-    state.reducer_free = begin + op_cost(op, stage_cost(op));
-    result_.reductions[static_cast<std::size_t>(rank)].push_back({begin, state.reducer_free});
-    ++reducing_[stage_number(op)];
-    at(state.reducer_free, Event::What::kReduced, stage_number(op));
-    pass(rank);
-    return true;
-  }
-
-  // Goes on behind an operation that takes the rank no time.
-  void pass(int rank) {
-    span_of_head(rank) = {now_, now_};
-    ++rank_at(rank).next;
-  }
-
-  void end_op(int rank) {
-    const PipelineOp op = *head(rank);
-    Rank& state = rank_at(rank);
-    state.running = false;
-    ++state.next;
-    wake_.insert(rank);
-    if (!is_compute(op.kind)) return;
-    if (op.kind == Kind::kForward) cell(op).forward = true;
-    if (gives_input_gradient(op.kind)) cell(op).input_gradient = true;
-    release(state.memory, op);
-    if (!direct_) return;
-    if (op.kind == Kind::kForward) send_directly(op, Kind::kSendForward);
-    if (gives_input_gradient(op.kind)) send_directly(op, Kind::kSendBackward);
-  }
-
-  // What is not needed behind a computation.
-  void release(MemoryMeter& memory, const PipelineOp& op) {
-    const PipelineStageCost& stage = stage_cost(op);
-    if (op.kind == Kind::kBackwardInput) keep(op, stage.weight_bytes - stage.context_bytes);
-    if (op.kind == Kind::kBackwardWeight) keep(op, -stage.weight_bytes);
-    if (op.kind == Kind::kBackward) keep(op, -stage.context_bytes);
-    if (op.kind == Kind::kForward && cell(op).activation_here) {
-      memory.receives(-costs_.stages[op.stage - std::size_t{1}].output_bytes);
-    }
-    if (gives_input_gradient(op.kind) && cell(op).gradient_here) {
-      memory.receives(-costs_.stages[op.stage + std::size_t{1}].input_bytes);
+  void meet(const PipelineOp& op, int number) {
+    for (const PipelineOp& other : met_ops(schedule_, op)) {
+      const std::vector<int>& also = before(meets_.at(other));
+      TimelineTask& one = task(number);
+      one.after.insert(one.after.end(), also.begin(), also.end());
+      one.ticks = std::max(one.ticks, op_cost(other, stage_cost(other)));
     }
   }
 
-  // The message that a transfer is an end of.
-  std::size_t message_of(const PipelineOp& op) {
-    const bool forward = op.kind == Kind::kSendForward || op.kind == Kind::kReceiveForward;
-    const bool sends = op.kind == Kind::kSendForward || op.kind == Kind::kSendBackward;
-    PipelineOp send = op;
-    send.kind = forward ? Kind::kSendForward : Kind::kSendBackward;
-    if (!sends) send.stage = static_cast<std::uint16_t>(forward ? op.stage - 1 : op.stage + 1);
-    int& number = cell(send).sends[forward ? 0U : 1U];
-    if (number < 0) {
-      number = static_cast<int>(messages_.size());
-      PipelineOp receiver = send;
-      receiver.stage = static_cast<std::uint16_t>(forward ? send.stage + 1 : send.stage - 1);
-      messages_.push_back({.facts = {.send = send,
-                                     .from = schedule_.holder(send),
-                                     .to = schedule_.holder(receiver),
-                                     .bytes = message_bytes(send, stage_cost(send))}});
-    }
-    return static_cast<std::size_t>(number);
-  }
-
-  bool transfer(int rank, const PipelineOp& op) {
-    const bool sends = op.kind == Kind::kSendForward || op.kind == Kind::kSendBackward;
-    const std::size_t number = message_of(op);
-    Message& message = messages_[number];
-    Rank& state = rank_at(rank);
-    (sends ? message.issued : message.posted) = true;
-    if (sends) {
-      state.memory.sends(message.facts.bytes);
-    } else {
-      state.memory.receives(message.facts.bytes);
-    }
-    if (ordered_) {
-      state.queue.push_back(number);
-      queues_.insert(rank);
-    } else if (costs_.overlap) {
-      offer(number);
-    } else if (sends) {
-      message.posted = true;  // it is buffered there
-      offer(number);
-    }
-    span_of_head(rank) = {now_, now_};
-    if (!costs_.overlap && (sends || ordered_)) {
-      state.waits_for = static_cast<int>(number);
-    } else {
-      ++state.next;
-    }
-    return true;
-  }
-
-  void send_directly(const PipelineOp& op, Kind kind) {
-    PipelineOp send = op;
-    send.kind = kind;
-    send.version = 0;
-    if (met_ops(schedule_, send).empty()) return;
-    const std::size_t number = message_of(send);
-    Message& message = messages_[number];
-    message.issued = message.posted = true;
-    Rank& sender = rank_at(message.facts.from);
-    sender.memory.sends(message.facts.bytes);
-    if (!costs_.overlap) sender.waits_for = static_cast<int>(number);
-    offer(number);
-  }
-
-  void offer(std::size_t number) {
-    Message& message = messages_[number];
-    if (!message.issued || !message.posted) return;
-    message.facts.ready = now_;
-    ready_.insert({now_, message.facts.from, message.facts.send, number});
-  }
-
-  bool start_messages() {
-    bool any = false;
-    for (auto next = ready_.begin(); next != ready_.end();) {
-      const std::size_t number = std::get<3>(*next);
-      const PipelineMessage& facts = messages_[number].facts;
-      Rank& from = rank_at(facts.from);
-      Rank& to = rank_at(facts.to);
-      if (from.out_busy || to.in_busy) {
-        ++next;
-        continue;
-      }
-      next = ready_.erase(next);
-      const std::int64_t kept = link(facts.from, facts.to).beta * facts.bytes;
-      if (kept > 0) {
-        from.out_busy = to.in_busy = true;
-        at(now_ + kept, Event::What::kPortsFree, number);
-      }
-      start_message(number);
-      any = true;
-    }
-    return start_queues() || any;
-  }
-
-  // Ordered: messages that are first in both queues.
-  bool start_queues() {
-    bool any = false;
-    while (!queues_.empty()) {
-      Rank& rank = rank_at(*queues_.begin());
-      queues_.erase(queues_.begin());
-      if (rank.queue_busy || rank.queue.empty()) continue;
-      const std::size_t number = rank.queue.front();
-      Rank& from = rank_at(messages_[number].facts.from);
-      Rank& to = rank_at(messages_[number].facts.to);
-      const auto is_first = [number](const Rank& one) {
-        return !one.queue_busy && !one.queue.empty() && one.queue.front() == number;
-      };
-      if (!is_first(from) || !is_first(to)) continue;
-      from.queue_busy = to.queue_busy = true;
-      messages_[number].facts.ready = now_;
-      start_message(number);
-      any = true;
-    }
-    return any;
-  }
-
-  void start_message(std::size_t number) {
-    PipelineMessage& facts = messages_[number].facts;
-    const PipelineLink& used = link(facts.from, facts.to);
-    facts.span = {now_, now_ + used.alpha + used.beta * facts.bytes};
-    if (direct_) rank_at(facts.to).memory.receives(facts.bytes);
-    started_.push_back(number);
-    at(facts.span.end, Event::What::kArrived, number);
-  }
-
-  void arrived(std::size_t number) {
-    Message& message = messages_[number];
-    message.arrived = true;
+  void set_message(const Message& message) {
     const PipelineMessage& facts = message.facts;
-    const bool forward = facts.send.kind == Kind::kSendForward;
-    Cell& there = cell(facts.send, facts.send.stage + (forward ? 1 : -1));
-    (forward ? there.activation_here : there.gradient_here) = true;
-    rank_at(facts.from).memory.sends(-facts.bytes);
-    for (const int rank : {facts.from, facts.to}) {
-      Rank& state = rank_at(rank);
-      if (ordered_) {
-        state.queue.pop_front();
-        state.queue_busy = false;
-        queues_.insert(rank);
-      }
-      if (state.waits_for == static_cast<int>(number)) {
-        state.waits_for = -1;
-        if (!direct_) ++state.next;
-      }
-      wake_.insert(rank);
+    const PipelineLink& link = costs_.link_of.empty()
+                                   ? costs_.link
+                                   : costs_.link_of[static_cast<std::size_t>(facts.from)]
+                                                   [static_cast<std::size_t>(facts.to)];
+    TimelineTask& one = task(message.task);
+    one.after = {message.issued};
+    // Without overlap what is sent is buffered at the other end.
+    if (!direct_ && (ordered_ || costs_.overlap)) one.after.push_back(message.posted);
+    if (ordered_) {
+      one.latency = link.alpha + link.beta * facts.bytes;
+      return;
     }
+    one.ticks = link.beta * facts.bytes;
+    one.latency = link.alpha;
+    one.resources = {2 * facts.from, 2 * facts.to + 1};
   }
 
-  void handle(const Event& event) {
-    switch (event.what) {
-      case Event::What::kOpEnd: end_op(static_cast<int>(event.subject)); break;
-      case Event::What::kArrived: arrived(event.subject); break;
-      case Event::What::kPortsFree:
-        rank_at(messages_[event.subject].facts.from).out_busy = false;
-        rank_at(messages_[event.subject].facts.to).in_busy = false;
-        break;
-      case Event::What::kReduced:
-        --reducing_[event.subject];
-        wake_.insert(holder_of(event.subject));
-        break;
-    }
-  }
-  int holder_of(std::size_t stage_number) const {
-    const auto stages = static_cast<std::size_t>(schedule_.stages());
-    return schedule_.rank_of[stage_number / stages][stage_number % stages];
-  }
-
-  Result<PipelineSimulation> finish() {
+  // Ordered: a message is behind the one before it in both ranks' queues.
+  void set_queues() {
     for (int rank = 0; rank < schedule_.size(); ++rank) {
-      if (const PipelineOp* op = head(rank)) {
-        return Status(
-            Code::kInternal,
-            format("pipeline schedule: rank %d waits at %s (operation %zu) without an end", rank,
-                   to_string(*op).c_str(), rank_at(rank).next));
+      int last = -1;
+      for (const PipelineOp& op : ops(rank)) {
+        if (!is_transfer(op.kind)) continue;
+        const int number = of_transfer(op).task;
+        if (last >= 0) task(number).after.push_back(last);
+        last = number;
       }
-      result_.memory.push_back(rank_at(rank).memory.most());
     }
-    result_.makespan = now_;
-    for (const std::size_t number : started_) result_.messages.push_back(messages_[number].facts);
-    return std::move(result_);
   }
 
-  // Which forwards keep their inputs alone.
-  void mark_recomputed() {
-    for (const auto& ops : schedule_.ranks) {
-      for (const PipelineOp& op : ops) {
-        if (op.kind == Kind::kRecompute) cell(op).recomputes = true;
-      }
-    }
+  // Who is ready at the same time has a port by sender, then by operation.
+  void set_turns() {
+    std::vector<const Message*> sorted;
+    for (const Message& message : messages) sorted.push_back(&message);
+    std::ranges::sort(
+        sorted, {}, [](const Message* one) { return std::pair(one->facts.from, one->facts.send); });
+    std::int64_t turn = 0;
+    for (const Message* message : sorted) task(message->task).order = turn++;
   }
 
   const PipelineSchedule& schedule_;
   const PipelineCosts& costs_;
   bool direct_;
   bool ordered_;
-  std::int64_t now_ = 0;
-  std::vector<Cell> cells_;
-  std::vector<int> reducing_;  // by pipe and stage: RGs under way
-  std::vector<Kept> kept_;     // by pipe and stage
-  std::vector<Rank> ranks_;
-  std::vector<Message> messages_;
-  std::vector<std::size_t> started_;
-  std::set<int> wake_;    // ranks that may go on
-  std::set<int> queues_;  // ranks whose queue has changed
-  std::set<std::tuple<std::int64_t, int, PipelineOp, std::size_t>> ready_;
-  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-  std::uint64_t next_number_ = 0;
-  PipelineSimulation result_;
+  std::vector<int> sent_;                 // messages, by cell
+  std::vector<std::vector<int>> before_;  // by operation's task: tasks before it in its list
+  std::vector<std::vector<int>> reductions_;
+  std::vector<int> first_;                                   // by rank
+  std::map<PipelineOp, int> meets_;                          // tasks of RT and RR
+  std::map<std::pair<int, int>, std::vector<int>> reduced_;  // by pipe and stage
 };
+
+// Bytes that ranks have while the tasks run.
+class MemoryReplay {
+ public:
+  MemoryReplay(const PipelineSchedule& schedule, const PipelineCosts& costs,
+               const LoweredPipeline& lowered)
+      : schedule_(schedule),
+        costs_(costs),
+        lowered_(lowered),
+        kept_(static_cast<std::size_t>(schedule.pipes()) *
+              static_cast<std::size_t>(schedule.stages())),
+        meters_(schedule.ranks.size()) {
+    for (const auto& ops : schedule.ranks) {
+      for (const PipelineOp& op : ops) {
+        if (op.kind == Kind::kRecompute) recomputed_.insert({op.stage, op.micro});
+      }
+    }
+  }
+
+  std::vector<PipelineMemory> run(const std::vector<TimelineStep>& steps) {
+    for (const TimelineStep& step : steps) {
+      const auto& meaning = lowered_.meanings[static_cast<std::size_t>(step.task)];
+      if (meaning.what == LoweredPipeline::Meaning::What::kMessage) {
+        message(lowered_.messages[meaning.index].facts, step.ends);
+      } else if (meaning.what == LoweredPipeline::Meaning::What::kOp) {
+        const auto& ops = schedule_.ranks[static_cast<std::size_t>(meaning.rank)];
+        (step.ends ? end(ops[meaning.index]) : start(ops[meaning.index]));
+      }
+    }
+    std::vector<PipelineMemory> most;
+    for (const MemoryMeter& meter : meters_) most.push_back(meter.most());
+    return most;
+  }
+
+ private:
+  using Kind = PipelineOpKind;
+  // In contexts of a stage, in bytes.
+  struct Kept {
+    std::int64_t now = 0;
+    std::int64_t most = 0;
+  };
+
+  MemoryMeter& meter(int rank) { return meters_[static_cast<std::size_t>(rank)]; }
+  const PipelineStageCost& stage_cost(const PipelineOp& op) const {
+    return costs_.stages[op.stage];
+  }
+
+  void message(const PipelineMessage& facts, bool ends) {
+    if (ends) meter(facts.from).sends(-facts.bytes);
+    if (!ends && costs_.links == PipelineLinks::kDirect) meter(facts.to).receives(facts.bytes);
+  }
+
+  void start(const PipelineOp& op) {
+    const PipelineStageCost& stage = stage_cost(op);
+    if (op.kind == Kind::kForward) {
+      const bool again = recomputed_.contains({op.stage, op.micro});
+      keep(op, again ? stage.input_bytes : stage.context_bytes);
+    }
+    if (op.kind == Kind::kRecompute) keep(op, stage.context_bytes - stage.input_bytes);
+    if (!is_transfer(op.kind)) return;
+    const PipelineMessage& facts = lowered_.of_transfer(op).facts;
+    if (op.kind == Kind::kSendForward || op.kind == Kind::kSendBackward) {
+      meter(facts.from).sends(facts.bytes);
+    } else {
+      meter(facts.to).receives(facts.bytes);
+    }
+  }
+
+  // What is not needed behind a computation.
+  void end(const PipelineOp& op) {
+    const PipelineStageCost& stage = stage_cost(op);
+    if (op.kind == Kind::kBackwardInput) keep(op, stage.weight_bytes - stage.context_bytes);
+    if (op.kind == Kind::kBackwardWeight) keep(op, -stage.weight_bytes);
+    if (op.kind == Kind::kBackward) keep(op, -stage.context_bytes);
+    if (const auto* read = lowered_.read_by(op)) meter(read->facts.to).receives(-read->facts.bytes);
+    if (const auto* made = lowered_.made_by(op)) meter(made->facts.from).sends(made->facts.bytes);
+  }
+
+  // The operation's stage has so many bytes more in contexts, in memory that stays the stage's.
+  void keep(const PipelineOp& op, std::int64_t bytes) {
+    Kept& kept = kept_[op.pipe * static_cast<std::size_t>(schedule_.stages()) + op.stage];
+    kept.now += bytes;
+    if (kept.now <= kept.most) return;
+    meter(schedule_.holder(op)).more_contexts(kept.now - kept.most);
+    kept.most = kept.now;
+  }
+
+  const PipelineSchedule& schedule_;
+  const PipelineCosts& costs_;
+  const LoweredPipeline& lowered_;
+  std::vector<Kept> kept_;  // by pipe and stage
+  std::vector<MemoryMeter> meters_;
+  std::set<std::pair<int, int>> recomputed_;  // stages and micro-batches that have R
+};
+
+Result<PipelineSimulation> run_lowered(const PipelineSchedule& schedule,
+                                       const PipelineCosts& costs) {
+  const LoweredPipeline lowered(schedule, costs);
+  auto ran = run_timeline(lowered.tasks, 2 * schedule.size());
+  if (!ran.has_value()) {
+    return Status(Code::kInternal, "pipeline schedule: " + std::string(ran.error().message()));
+  }
+  const Timeline& timeline = ran.value();
+  PipelineSimulation result;
+  result.makespan = timeline.makespan;
+  for (int rank = 0; rank < schedule.size(); ++rank) {
+    const auto begin = timeline.spans.begin() + lowered.first_task(rank);
+    const auto count = schedule.ranks[static_cast<std::size_t>(rank)].size();
+    std::vector<PipelineSpan>& spans = result.spans.emplace_back();
+    std::int64_t& busy = result.busy.emplace_back();
+    for (auto span = begin; span != begin + static_cast<std::ptrdiff_t>(count); ++span) {
+      spans.push_back({span->begin, span->end});
+      busy += spans.back().ticks();
+    }
+    std::vector<PipelineSpan>& reductions = result.reductions.emplace_back();
+    for (const int task : lowered.reductions(rank)) {
+      const TimelineSpan& span = timeline.spans[static_cast<std::size_t>(task)];
+      reductions.push_back({span.begin, span.end});
+    }
+  }
+  for (const TimelineStep& step : timeline.steps) {
+    const auto number = static_cast<std::size_t>(step.task);
+    const auto& meaning = lowered.meanings[number];
+    if (step.ends || meaning.what != LoweredPipeline::Meaning::What::kMessage) continue;
+    PipelineMessage facts = lowered.messages[meaning.index].facts;
+    for (const int other : lowered.tasks[number].after) {
+      facts.ready = std::max(facts.ready, timeline.spans[static_cast<std::size_t>(other)].end);
+    }
+    facts.span = {timeline.spans[number].begin, timeline.spans[number].end};
+    result.messages.push_back(facts);
+  }
+  result.memory = MemoryReplay(schedule, costs, lowered).run(timeline.steps);
+  return result;
+}
 
 // Every number of a stage, with its name.
 struct NamedNumber {
@@ -625,7 +576,7 @@ Result<PipelineSimulation> simulate_pipeline(const PipelineSchedule& schedule,
                                              const PipelineCosts& costs) {
   GW_TRY(check_pipeline(schedule, {.links = costs.links}).status());
   GW_TRY(check_costs(schedule, costs));
-  return VirtualRun(schedule, costs).run();
+  return run_lowered(schedule, costs);
 }
 
 }  // namespace gradwire
