@@ -23,7 +23,7 @@ def registered():
 
 
 def register():
-    """Registers "gradwire" for CPU tensors, once. RuntimeError: another package has that name."""
+    """Registers "gradwire" for tensors of the CPU and of CUDA devices, once. RuntimeError: another package has that name."""
     import torch.distributed as dist
 
     creator = registered()
@@ -35,7 +35,7 @@ def register():
             f'gradwire: a backend named "gradwire" is registered with torch.distributed already, by {module} '
             "(expected that package or gradwire, not both)"
         )
-    dist.Backend.register_backend("gradwire", create, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend("gradwire", create, extended_api=True, devices=["cpu", "cuda"])
 
 
 def autoload():

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "adapters/torch/failure.h"
+#include "adapters/torch/streams.h"
 
 namespace gradwire::torch_backend {
 
@@ -56,7 +57,7 @@ StateHandle state_of(const Averager::State& tensors) {
   check(gw_state_create(&made), "load_state_dict");
   StateHandle state(made, &gw_state_free);
   for (const auto& [name, tensor] : tensors) {
-    const at::Tensor held = tensor.contiguous();
+    const at::Tensor held = tensor.cpu().contiguous();
     gw_state_entry entry = {};
     entry.name = name.c_str();
     entry.dtype = moved(held.scalar_type()).dtype;
@@ -87,8 +88,15 @@ Averager::Averager(c10::intrusive_ptr<GradwireBackend> backend,
     for (const std::int64_t n : tensor.shape) elements *= n;
     elements_.push_back(elements);
     types_.push_back(tensor.type);
+    TORCH_CHECK_VALUE(tensor.device == tensors.front().device, "gradwire: ", tensor.name, " is on ",
+                      tensor.device, ", ", tensors.front().name, " on ", tensors.front().device,
+                      " (expected one device)");
+    if (!tensor.device.is_cpu()) device_ = tensor.device;
   }
-  const gw_aggregator_options settings = settings_of(options);
+  gw_aggregator_options settings = settings_of(options);
+  const gw_stream place = native_of(current_stream(device_));
+  settings.space = place.space;
+  settings.device = place.device;
   gw_aggregator* made = nullptr;
   check(gw_aggregator_create(backend_->comm().get(), infos.data(), infos.size(), &settings, &made),
         "compress");
@@ -109,6 +117,10 @@ c10::intrusive_ptr<GradwireWork> Averager::submit(const std::vector<std::int64_t
             parts[i].scalar_type() == types_[index] && parts[i].is_non_overlapping_and_dense(),
         "gradwire: compress: tensor ", indices[i], " came with ", parts[i].numel(), " elements of ",
         parts[i].scalar_type(), ", not those it was registered with");
+    TORCH_CHECK_VALUE(parts[i].device() == device_.value_or(at::Device(at::kCPU)),
+                      "gradwire: compress: tensor ", indices[i], " came on ", parts[i].device(),
+                      " (expected ", device_.value_or(at::Device(at::kCPU)),
+                      ", where it was registered)");
     gradients.push_back({static_cast<int>(indices[i]), parts[i].data_ptr()});
   }
   Operation operation;
@@ -116,9 +128,11 @@ c10::intrusive_ptr<GradwireWork> Averager::submit(const std::vector<std::int64_t
   operation.name = "compressed_all_reduce";
   operation.outputs = {whole};
   operation.lent.kept = parts;
+  operation.stream = current_stream(device_);
+  const gw_stream stream = native_of(operation.stream);
   gw_work* handle = nullptr;
-  const gw_status status =
-      gw_aggregator_submit(aggregator_.get(), gradients.data(), gradients.size(), &handle);
+  const gw_status status = gw_aggregator_submit_on(aggregator_.get(), gradients.data(),
+                                                   gradients.size(), &stream, &handle);
   if (status != GW_OK) raise(std::string("gradwire: compress: ") + gw_last_error());
   submitted_ = (submitted_ + parts.size()) % elements_.size();
   auto work = backend_->work_of(std::move(operation));

@@ -29,6 +29,7 @@ struct NamedShape {
   std::string name;
   at::ScalarType type;
   std::vector<std::int64_t> shape;
+  at::Device device;
 };
 
 // An aggregator of gradwire (gradwire/c/aggregator.h says what it promises) for PyTorch's tensors.
@@ -36,7 +37,8 @@ class Averager {
  public:
   using State = std::map<std::string, at::Tensor>;
 
-  // Collective over the backend's group. ValueError: a bad spec, with what to write instead.
+  // Collective over the backend's group. All tensors are in host memory, or on one device.
+  // ValueError: a bad spec, with what to write instead.
   Averager(c10::intrusive_ptr<GradwireBackend> backend, const std::vector<NamedShape>& tensors,
            const AveragerOptions& options);
 
@@ -62,7 +64,8 @@ class Averager {
   c10::intrusive_ptr<GradwireBackend> backend_;
   std::vector<std::int64_t> elements_;
   std::vector<at::ScalarType> types_;
-  std::size_t submitted_ = 0;  // tensors of the step under way
+  std::optional<at::Device> device_;  // nullopt: the host
+  std::size_t submitted_ = 0;         // tensors of the step under way
   std::shared_ptr<gw_aggregator> aggregator_;
 };
 

@@ -7,6 +7,7 @@
 #include "adapters/torch/failure.h"
 #include "adapters/torch/operations.h"
 #include "adapters/torch/starting.h"
+#include "adapters/torch/streams.h"
 
 namespace gradwire::torch_backend {
 
@@ -28,7 +29,7 @@ GradwireBackend::GradwireBackend(c10::intrusive_ptr<c10d::Store> store, int rank
   comm_ = meet(store_, "", rank, size, *options_, timeout_);
 }
 
-GradwireBackend::~GradwireBackend() { shutdown(); }
+GradwireBackend::~GradwireBackend() { release(); }
 
 Comm GradwireBackend::comm() const {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -50,7 +51,22 @@ void GradwireBackend::check_caller(const char* operation) {
 }
 
 c10::intrusive_ptr<GradwireWork> GradwireBackend::work_of(Operation operation) {
+  if (!operation.stream) {
+    operation.stream = current_stream(device_of(operation.lent.kept, operation.name));
+  }
+  if (operation.stream && !completion_->blocking) {
+    operation.results = results_stream(operation.stream->device());
+  }
   return c10::make_intrusive<GradwireWork>(rank_, std::move(operation), ++number_, completion_);
+}
+
+c10::Stream GradwireBackend::results_stream(const at::Device& device) {
+  const std::lock_guard<std::mutex> lock(streams_mutex_);
+  const auto found = std::find_if(streams_.begin(), streams_.end(), [&](const c10::Stream& stream) {
+    return stream.device() == device;
+  });
+  if (found != streams_.end()) return *found;
+  return streams_.emplace_back(another_stream(device));
 }
 
 c10::intrusive_ptr<c10d::Work> GradwireBackend::start(Operation operation) {
@@ -71,6 +87,7 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::start(Operation operation) {
   gw_op_options options = GW_OP_OPTIONS_INIT;
   options.timeout_seconds = seconds_of(asked.timeout);
   options.factor = asked.factor;
+  options.stream = native_of(asked.stream);
   gw_work* handle = nullptr;
   check_start(start_ops(held.get(), asked.ops, options, &handle), asked.name,
               completion_->blocking);
@@ -100,15 +117,25 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::endCoalescing() {
     all.outputs.insert(all.outputs.end(), part.outputs.begin(), part.outputs.end());
     all.lent.kept.insert(all.lent.kept.end(), part.lent.kept.begin(), part.lent.kept.end());
     all.lent.copies.insert(all.lent.copies.end(), part.lent.copies.begin(), part.lent.copies.end());
+    if (!part.finish) continue;
+    all.finish = [before = std::move(all.finish), own = part.finish] {
+      if (before) before();
+      own();
+    };
   }
   const Comm held = comm();
   gw_op_options options = GW_OP_OPTIONS_INIT;
   options.timeout_seconds = seconds_of(all.timeout);
   const auto carrier = work_of(std::move(all));
+  const std::optional<c10::Stream>& stream = carrier->operation().stream;
+  options.stream = native_of(stream);
+  for (const auto& work : batch.works) {
+    if (stream && work->operation().stream) order(*work->operation().stream, *stream);
+  }
   gw_work* handle = nullptr;
   check_start(start_ops(held.get(), carrier->operation().ops, options, &handle), "batch",
               completion_->blocking);
-  for (const auto& work : batch.works) work->follow(carrier);
+  carrier->carry(std::move(batch.works));
   carrier->begin(handle);
   return carrier;
 }
@@ -130,7 +157,17 @@ void GradwireBackend::abort() {
   if (comm_) gw_comm_abort(comm_.get(), "its process group was aborted");
 }
 
+// What streams wait for ends first, as the program that waited for it takes it to have ended; each
+// operation has its own time limit, and all end when the communicator has failed.
 void GradwireBackend::shutdown() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const bool open = comm_ != nullptr;
+  lock.unlock();
+  if (open) completion_->followed->await(timeout_for(c10d::kUnsetTimeout));
+  release();
+}
+
+void GradwireBackend::release() {
   std::unique_lock<std::mutex> lock(mutex_);
   Comm last = std::move(comm_);
   comm_.reset();
@@ -167,6 +204,7 @@ void GradwireBackend::waitForPendingWorks() {
 }
 
 at::Tensor GradwireBackend::allocateTensor(long size, at::TensorOptions options) {
+  if (!options.device().is_cpu()) return at::empty({size}, options);
   const std::size_t bytes =
       static_cast<std::size_t>(size) * c10::elementSize(options.dtype().toScalarType());
   void* memory = gw_memory_alloc(comm().get(), bytes);

@@ -17,8 +17,9 @@
 
 namespace gradwire::torch_backend {
 
-// Everything is exact; tensors lie in host memory, may have gaps (then they are copied) and any
-// element type that the operation has a meaning for. The names of the virtual functions are c10d's,
+// Everything is exact; tensors lie in host memory or on one CUDA device (an operation starts after
+// what is on the current stream then), may have gaps (then they are copied) and any element type
+// that the operation has a meaning for. The names of the virtual functions are c10d's,
 // and so is what they do. Operations are numbered in the order of the calls, which must be the same
 // on all ranks, as c10d wants anyway. Errors of arguments are ValueErrors at the call; failures of
 // communication are DistBackendErrors at wait(), in the future, and at every call from then on.
@@ -105,9 +106,12 @@ class GradwireBackend final : public c10d::Backend {
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   // Ends everything under way, here and on the other ranks; the group is finished.
   void abort() override;
+  // Waits for operations for which streams of a device wait, within the group's time limit; then
+  // release().
+  void shutdown() override;
   // Frees the communicator, within two seconds, and waits for callbacks that run, as long.
   // Repeated calls do nothing.
-  void shutdown() override;
+  void release();
 
  private:
   std::chrono::milliseconds timeout_for(std::chrono::milliseconds asked) const;
@@ -118,6 +122,7 @@ class GradwireBackend final : public c10d::Backend {
   Works reduce_scatter_many(const Tensors& outputs, const Tensors& inputs, c10d::OpType type,
                             const char* name, const c10d::ReduceOp& op,
                             std::chrono::milliseconds timeout);
+  c10::Stream results_stream(const at::Device& device);
   void await_others(const Comm& comm, std::chrono::steady_clock::time_point until, bool all,
                     std::chrono::milliseconds limit);
 
@@ -136,6 +141,8 @@ class GradwireBackend final : public c10d::Backend {
     std::chrono::milliseconds timeout{0};
   };
   std::optional<Batch> batch_;
+  std::mutex streams_mutex_;
+  std::vector<c10::Stream> streams_;  // on which results are followed, one a device
   // monitoredBarrier()'s wait for rank 0.
   struct Release {
     ~Release() { gw_work_free(work); }

@@ -1,9 +1,12 @@
 // c10d's collectives of one tensor a rank, and of many at once.
+#include <ATen/DeviceAccelerator.h>
+
 #include <algorithm>
 
 #include "adapters/torch/backend.h"
 #include "adapters/torch/failure.h"
 #include "adapters/torch/operations.h"
+#include "adapters/torch/streams.h"
 
 namespace gradwire::torch_backend {
 
@@ -164,6 +167,14 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::alltoall_base(at::Tensor& output
 c10::intrusive_ptr<c10d::Work> GradwireBackend::barrier(const c10d::BarrierOptions& opts) {
   Operation operation = operation_of(c10d::OpType::BARRIER, "barrier", opts.timeout);
   operation.ops.push_back(op_of(GW_OP_BARRIER, GW_U8));
+  // With a device it is passed when the devices are: after what each rank's current stream holds.
+  // c10d hands on the numbers alone, which are those of the accelerator.
+  std::optional<at::Device> device = opts.device;
+  if (!device && !opts.device_ids.empty()) {
+    const auto type = at::getAccelerator();
+    if (type) device.emplace(*type, static_cast<c10::DeviceIndex>(opts.device_ids.front()));
+  }
+  operation.stream = current_stream(device);
   return start(std::move(operation));
 }
 

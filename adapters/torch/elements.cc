@@ -168,8 +168,10 @@ at::Tensor Lent::flat_output(const std::vector<at::Tensor>& tensors, at::ScalarT
 
 void check_tensor(const at::Tensor& tensor, const char* operation) {
   TORCH_CHECK_VALUE(tensor.defined(), "gradwire: ", operation, ": a tensor is undefined");
-  TORCH_CHECK_VALUE(tensor.device().is_cpu(), "gradwire: ", operation, ": a tensor lies on ",
-                    tensor.device(), " (expected cpu; \"cpu:gradwire,cuda:nccl\" serves both)");
+  const at::Device device = tensor.device();
+  TORCH_CHECK_VALUE(device.is_cpu() || device.is_cuda() || device.is_privateuseone(),
+                    "gradwire: ", operation, ": a tensor lies on ", device,
+                    " (expected cpu or cuda)");
   TORCH_CHECK_VALUE(tensor.layout() == c10::kStrided, "gradwire: ", operation,
                     ": a tensor of layout ", tensor.layout(), " (expected strided)");
 }

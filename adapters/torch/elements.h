@@ -47,7 +47,8 @@ struct Lent {
   at::Tensor flat_output(const std::vector<at::Tensor>& tensors, at::ScalarType type);
 };
 
-// Host memory of strided elements, else a ValueError that names what was seen.
+// Strided elements in host memory or on a device whose streams are CUDA's, else a ValueError that
+// names what was seen. (Whether gradwire serves the device is the library's to say.)
 void check_tensor(const at::Tensor& tensor, const char* operation);
 
 }  // namespace gradwire::torch_backend

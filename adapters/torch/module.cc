@@ -31,7 +31,7 @@ class Groups {
     lock.unlock();
     for (const auto& weak : all) {
       const auto backend = weak.lock();
-      if (backend) backend->shutdown();
+      if (backend) backend->release();
     }
   }
 
@@ -62,14 +62,20 @@ c10::intrusive_ptr<GradwireBackend> own_backend(const c10::intrusive_ptr<c10d::B
 // DDP's Python hooks want a future of a Python object.
 std::shared_ptr<torch::jit::PythonFutureWrapper> python_future_of(
     const c10::intrusive_ptr<GradwireWork>& work, const at::Tensor& whole) {
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::PyObjectType::get());
+  std::vector<c10::Device> devices;
+  if (!whole.device().is_cpu()) devices.push_back(whole.device());
+  auto future =
+      c10::make_intrusive<c10::ivalue::Future>(c10::PyObjectType::get(), std::move(devices));
   // Made here, where the interpreter's lock is held, so that completing needs none.
   const c10::IValue value = torch::jit::toIValue(py::cast(whole), c10::PyObjectType::get());
-  work->on_end([future, value](const std::exception_ptr& error) {
+  // So are the storages named whose readers wait for the device.
+  const std::vector<c10::ivalue::Future::WeakStorage> storages{
+      whole.storage().getWeakStorageImpl()};
+  work->on_end([future, value, storages](const std::exception_ptr& error) {
     if (error) {
       future->setError(error);
     } else {
-      future->markCompleted(value);
+      future->markCompleted(value, storages);
     }
   });
   {
@@ -100,7 +106,8 @@ std::unique_ptr<Averager> averager_of(const c10::intrusive_ptr<c10d::Backend>& b
   std::vector<NamedShape> shapes;
   for (const py::handle& entry : tensors) {
     const auto pair = entry.cast<std::pair<std::string, at::Tensor>>();
-    shapes.push_back({pair.first, pair.second.scalar_type(), pair.second.sizes().vec()});
+    shapes.push_back(
+        {pair.first, pair.second.scalar_type(), pair.second.sizes().vec(), pair.second.device()});
   }
   const AveragerOptions options{spec,
                                 static_cast<gw_form>(form),

@@ -53,8 +53,10 @@ std::int64_t input_elements(const gw_op& op, int size) {
 void scale_inputs(Operation& operation, int size) {
   for (gw_op& op : operation.ops) {
     if (op.reduction != GW_PRE_MUL_SUM) continue;
-    const at::Tensor input = at::from_blob(const_cast<void*>(op.in), {input_elements(op, size)},
-                                           at::dtype(floating_type_of(op.dtype)));
+    const at::Device device = operation.stream ? operation.stream->device() : at::Device(at::kCPU);
+    const at::Tensor input = at::from_blob(
+        const_cast<void*>(op.in), {input_elements(op, size)}, [](void*) {},
+        at::dtype(floating_type_of(op.dtype)).device(device), device);
     operation.lent.kept.push_back(input.mul(operation.factor));
     op.in = operation.lent.kept.back().data_ptr();
     op.reduction = GW_SUM;

@@ -6,6 +6,7 @@
 #include "adapters/torch/clock.h"
 #include "adapters/torch/failure.h"
 #include "adapters/torch/operations.h"
+#include "adapters/torch/streams.h"
 
 namespace gradwire::torch_backend {
 
@@ -73,11 +74,12 @@ c10::intrusive_ptr<c10d::Work> GradwireBackend::recvAnysource(Tensors& tensors, 
   gw_op_options options = GW_OP_OPTIONS_INIT;
   options.timeout_seconds = seconds_of(timeout_for(c10d::kUnsetTimeout));
   options.tag = tag;
+  auto work = work_of(std::move(operation));
+  options.stream = native_of(work->operation().stream);
   gw_work* handle = nullptr;
   check(gw_recv(comm().get(), held.data_ptr(), static_cast<std::int64_t>(held.nbytes()), GW_U8,
                 GW_ANY_SOURCE, &options, &handle),
         kName);
-  auto work = work_of(std::move(operation));
   work->begin(handle);
   return work;
 }

@@ -28,19 +28,27 @@ wants_torch() {
   [ "${#suites[@]}" -eq 0 ] || [[ " ${suites[*]} " =~ \ (torch|multiprocess)\  ]]
 }
 
-# compile_for_torch FOLDER: the extension for .cache/torch, so that no test does.
+# of_the_emulator FOLDER: the library over the emulated devices.
+of_the_emulator() { printf '%s' "$1/tests/gpu/library/libgradwire_emulated.so"; }
+
+# compile_for_torch FOLDER: the extension for .cache/torch, for either library, and the device of the tests, so that no test does.
 compile_for_torch() {
   [ -x .cache/torch/bin/python ] || return 0
   say "compiling the extension for PyTorch"
-  python3 tests/torch/in_environment.py "$1/adapters/c/libgradwire.so" -m gradwire.torch.build >&2 || status=1
+  python3 tests/torch/in_environment.py "$(of_the_emulator "$1")" tests/torch/emulated.py >&2 &
+  local library
+  for library in "$1/adapters/c/libgradwire.so" "$(of_the_emulator "$1")"; do
+    python3 tests/torch/in_environment.py "$library" -m gradwire.torch.build >&2 || status=1
+  done
+  wait "$!" || status=1
 }
 
-# on_torch FOLDER TEST...: a test of tests/torch/, whole; one that lacks something says so, and is no failure.
+# on_torch LIBRARY TEST...: a test of tests/torch/, whole; one that lacks something says so, and is no failure.
 on_torch() {
-  local folder=$1 result=0
+  local library=$1 result=0
   shift
   say "tests/torch/$*"
-  GRADWIRE_TEST_FULL=1 python3 tests/torch/in_environment.py "$folder/adapters/c/libgradwire.so" "tests/torch/$1" "${@:2}" || result=$?
+  GRADWIRE_TEST_FULL=1 python3 tests/torch/in_environment.py "$library" "tests/torch/$1" "${@:2}" || result=$?
   [ "$result" -eq 0 ] || [ "$result" -eq 77 ] || status=1
 }
 
@@ -48,10 +56,14 @@ on_torch() {
 torch_of() {
   [ -x .cache/torch/bin/python ] || fail "no PyTorch in .cache/torch ($(cat .cache/torch-missing))"
   compile_for_torch "$1"
-  local test ranks
-  for ranks in 2 3; do on_torch "$1" pytorch_suite.py --ranks "$ranks" --at-least 83; done
+  local test ranks library="$1/adapters/c/libgradwire.so"
+  for ranks in 2 3; do on_torch "$library" pytorch_suite.py --ranks "$ranks" --at-least 83; done
   for test in by_name collectives modes compression parallel faults launched_faults methods stock_hook trainer_agreement pip; do
-    on_torch "$1" "${test}_test.py"
+    on_torch "$library" "${test}_test.py"
+  done
+  say "with tensors on emulated devices"
+  for test in device counts by_name modes faults; do
+    GRADWIRE_TEST_DEVICE=emulated on_torch "$(of_the_emulator "$1")" "${test}_test.py"
   done
   python3 tests/multiprocess/launchers_test.py "$1/apps/gradwire" --whole torchrun torchrun_in_srun || status=1
 }

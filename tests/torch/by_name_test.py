@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import emulated
 import gradwire.torch  # noqa: F401: registers the backend
 import ranks
 import training
@@ -121,6 +122,7 @@ class ByName(unittest.TestCase):
     def test_accumulation_with_a_chain_of_callbacks(self):
         self.accumulate(doubling_hook)
 
+    @unittest.skipIf(emulated.DEVICE != "cpu", "of devices PyTorch's DDP times CUDA's alone")
     def test_what_ddp_logs(self):
         ranks.run(2, logged)
 

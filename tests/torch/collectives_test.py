@@ -8,6 +8,7 @@ import unittest
 import torch
 import torch.distributed as dist
 
+import emulated
 import gradwire.torch
 import ranks
 
@@ -31,6 +32,8 @@ def same(seen, wanted, what):
 def reductions(rank, size):
     folds = {dist.ReduceOp.SUM: torch.add, dist.ReduceOp.PRODUCT: torch.mul, dist.ReduceOp.MIN: torch.minimum, dist.ReduceOp.MAX: torch.maximum}
     bits = {dist.ReduceOp.BAND: torch.bitwise_and, dist.ReduceOp.BOR: torch.bitwise_or, dist.ReduceOp.BXOR: torch.bitwise_xor}
+    if emulated.here() != "cpu":
+        bits = {}  # refused on devices
     for dtype in TYPES:
         for op, fold in {**folds, **({} if dtype.is_floating_point else bits)}.items():
             wanted = functools.reduce(fold, [values(r, dtype) for r in range(size)])
@@ -136,21 +139,21 @@ def coalesced(rank, size):
     for out in outs:
         same(out, torch.full_like(out, float(size)), "coalesced reduce_scatter")
     # Each operation of a batch has its own factor, or none; they may differ between ranks.
-    group, cpu = dist.group.WORLD, torch.device("cpu")
+    group, place = dist.group.WORLD, torch.device(emulated.here())
     half, three, plain = (torch.full((3,), float(rank + 1)) for _ in range(3))
     row = torch.zeros(2)
-    group._start_coalescing(cpu)
+    group._start_coalescing(place)
     dist.all_reduce(half, op=dist._make_nccl_premul_sum(0.5), async_op=True)
     dist.all_reduce(three, op=dist._make_nccl_premul_sum(float(rank)), async_op=True)
     dist.all_reduce(plain, async_op=True)
     dist.reduce_scatter_tensor(row, torch.ones(2 * size), op=dist._make_nccl_premul_sum(4.0), async_op=True)
-    group._end_coalescing(cpu).wait()
+    group._end_coalescing(place).wait()
     ranks = range(size)
     same(half, torch.full((3,), 0.5 * sum(r + 1 for r in ranks)), "coalesced PREMUL_SUM")
     same(three, torch.full((3,), float(sum(r * (r + 1) for r in ranks))), "coalesced PREMUL_SUM of factors that differ")
     same(plain, torch.full((3,), float(sum(r + 1 for r in ranks))), "a sum beside coalesced PREMUL_SUM")
     same(row, torch.full((2,), 4.0 * size), "coalesced reduce_scatter with PREMUL_SUM")
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
+    backend = dist.group.WORLD._get_backend(torch.device(emulated.here()))
     assert backend.supports_coalescing and backend.name() == "gradwire"
 
 
@@ -220,9 +223,9 @@ def futures(rank, size):
     objects = [None] * size
     dist.all_gather_object(objects, {"rank": rank, "text": "x" * (100 * rank)})
     assert [o["rank"] for o in objects] == list(range(size)), objects
-    sparse = torch.sparse_coo_tensor([[rank, 4]], [1.0, 2.0], (6,))
+    sparse = torch.sparse_coo_tensor([[rank, 4]], [1.0, 2.0], (6,), device="cpu")
     dist.all_reduce(sparse)
-    wanted = torch.zeros(6)
+    wanted = torch.zeros(6, device="cpu")
     wanted[:size] += 1
     wanted[4] += 2 * size
     same(sparse.to_dense(), wanted, "all_reduce of sparse tensors")

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import emulated
 import gradwire.torch
 import ranks
 import training
@@ -206,7 +207,7 @@ def hook_of_frameworks(rank, size):
 
 def mixed_precision(rank, size):
     wrapped = wrapped_mlp()
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
+    scaler = torch.amp.GradScaler(emulated.here(), init_scale=1024.0, growth_interval=2)
     compression = gradwire.torch.compress(wrapped, TOP_K, scaler=scaler)
     plain = wrapped_mlp()
     gradwire.torch.compress(plain, TOP_K)
@@ -255,7 +256,7 @@ def sharded(rank, size, spec, relative):
     results = []
     for compressed in (False, True):
         model = training.mlp()
-        mesh = init_device_mesh("cpu", (size,))
+        mesh = init_device_mesh(emulated.here(), (size,))
         fully_shard(model[0], mesh=mesh)
         fully_shard(model, mesh=mesh)
         if compressed:
@@ -268,7 +269,7 @@ def sharded(rank, size, spec, relative):
     check_stats(compression, spec)
     results = []
     for compressed in (False, True):
-        model = FullyShardedDataParallel(training.mlp(), device_id=torch.device("cpu"))
+        model = FullyShardedDataParallel(training.mlp(), device_id=torch.device(emulated.here()))
         if compressed:
             compression = gradwire.torch.compress(model, spec)
         trained(model, torch.optim.SGD(model.parameters(), lr=0.05))
@@ -277,7 +278,7 @@ def sharded(rank, size, spec, relative):
     if relative is not None:
         training.close(results[1], results[0], relative, "FSDP1")
     check_stats(compression, spec)
-    for refusing in (model, fully_shard(training.mlp(), mesh=init_device_mesh("cpu", (size,)))):
+    for refusing in (model, fully_shard(training.mlp(), mesh=init_device_mesh(emulated.here(), (size,)))):
         try:
             gradwire.torch.compress(refusing, TOP_K)
             raise AssertionError("top-k was taken for shards")

@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import emulated
 import gradwire.torch
 import training
 
@@ -59,7 +60,7 @@ def survive(rank, wrapped, ready, first):
 def in_rank(rank, size, store, how, moment, spec, ready, noticed, pipe):
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gradwire", rank=rank, world_size=size, store=dist.FileStore(store, size), timeout=datetime.timedelta(seconds=120),
+        emulated.begin("gradwire"), rank=rank, world_size=size, store=dist.FileStore(store, size), timeout=datetime.timedelta(seconds=120),
         pg_options=gradwire.torch.Options(liveness=LIVENESS),
     )
     wrapped = DistributedDataParallel(training.mlp())
@@ -93,6 +94,8 @@ def receive(rank, pipe, otherwise):
 def run_case(how, moment, spec, size=3):
     """(exception, text, seconds from the fault to it, seconds to destroy) of each survivor."""
     context = multiprocessing.get_context("fork")
+    if emulated.DEVICE != "cpu":
+        emulated.build()
     with tempfile.TemporaryDirectory() as folder:
         ready, noticed = context.Event(), context.Event()
         ranks = []

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import emulated
 import gradwire.torch  # noqa: F401: registers the backend
 import ranks
 import training
@@ -43,7 +44,7 @@ def ddp_batch_norm(rank, size):
 def fsdp1(rank, size):
     from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType
 
-    wrapped = FullyShardedDataParallel(training.mlp(), device_id=torch.device("cpu"))
+    wrapped = FullyShardedDataParallel(training.mlp(), device_id=torch.device(emulated.here()))
     optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.05)
     for step in range(3):
         training.step_of(wrapped, optimizer, rank, step)
@@ -56,7 +57,7 @@ def fsdp2(rank, size):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(emulated.here(), (size,))
     model = training.mlp()
     fully_shard(model[0], mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -73,7 +74,7 @@ def dtensor(rank, size):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
-    mesh = init_device_mesh("cpu", (size,))
+    mesh = init_device_mesh(emulated.here(), (size,))
     rows = distribute_tensor(torch.arange(24.0).view(6, 4), mesh, [Shard(0)])
     columns = rows.redistribute(mesh, [Shard(1)])
     product = columns @ distribute_tensor(torch.ones(4, 3), mesh, [Shard(0)])
@@ -82,6 +83,20 @@ def dtensor(rank, size):
         "columns": columns.full_tensor(),
         "product": product.redistribute(mesh, [Replicate()]).to_local(),
     }
+
+
+def functional(rank, size):
+    """Collectives that torch.compile sees as operations of the graph."""
+    from torch.distributed import _functional_collectives as collectives
+
+    def both(tensor):
+        summed = collectives.all_reduce(tensor * 2, "sum", dist.group.WORLD)
+        gathered = collectives.all_gather_tensor(summed + rank, 0, dist.group.WORLD)
+        return summed, gathered, collectives.reduce_scatter_tensor(gathered, "sum", 0, dist.group.WORLD)
+
+    compiled = torch.compile(both, backend="aot_eager", fullgraph=True)
+    tensor = torch.arange(12.0).view(6, 2) * (rank + 1)
+    return {name: value.clone() for name, value in zip(("summed", "gathered", "scattered"), compiled(tensor))}
 
 
 def zero(rank, size):
@@ -135,6 +150,9 @@ class LikeGloo(unittest.TestCase):
 
     def test_dtensor(self):
         self.compare(dtensor)
+
+    def test_compiled_functional_collectives(self):
+        self.compare(functional)
 
     def test_zero_redundancy_optimizer(self):
         self.compare(zero)

@@ -1,4 +1,7 @@
-"""Ranks as forked processes of a test, with a deadline. The parent holds no threads and no communicator."""
+"""Ranks as forked processes of a test, with a deadline. The parent holds no threads and no communicator.
+
+With GRADWIRE_TEST_DEVICE=emulated new tensors of a rank are on that device (emulated.py), and results come back on the host.
+"""
 
 import multiprocessing
 import os
@@ -7,8 +10,17 @@ import tempfile
 import time
 import traceback
 
+import emulated
+
 # Machines that run these tests may be very busy: these end what hangs, and nothing else.
 GROUP_SECONDS = 300.0
+
+
+def on_host(value):
+    """The value with its tensors in the host's memory."""
+    from torch.utils import _pytree
+
+    return _pytree.tree_map(lambda leaf: leaf.cpu() if hasattr(leaf, "cpu") else leaf, value)
 
 
 def in_rank(rank, size, store, backend, setup, function, arguments, pipe):
@@ -19,11 +31,12 @@ def in_rank(rank, size, store, backend, setup, function, arguments, pipe):
 
     torch.set_num_threads(1)
     try:
+        backend = emulated.begin(backend)
         options = setup(backend) if setup else {}
         dist.init_process_group(
             backend, rank=rank, world_size=size, store=dist.FileStore(store, size), timeout=datetime.timedelta(seconds=GROUP_SECONDS), **options
         )
-        result = function(rank, size, *arguments)
+        result = on_host(function(rank, size, *arguments))
         if dist.is_initialized():
             dist.destroy_process_group()
         pipe.send_bytes(pickle.dumps((True, result)))
@@ -38,6 +51,8 @@ def run(size, function, *arguments, backend="gradwire", setup=None, seconds=600.
     """function(rank, size, *arguments) on `size` ranks in a process group; their results in rank order. AssertionError: a rank raised,
     died, or had not ended in time."""
     context = multiprocessing.get_context("fork")
+    if emulated.DEVICE != "cpu":
+        emulated.build()
     with tempfile.TemporaryDirectory() as folder:
         started = []
         for rank in range(size):

@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import emulated
+
 
 def mlp(seed=1, widths=(12, 32, 16, 4)):
     torch.manual_seed(seed)
@@ -32,18 +34,18 @@ class Attention(torch.nn.Module):
 
 def batch(rank, step, rows=8, columns=12):
     generator = torch.Generator().manual_seed(1000 * rank + step)
-    return torch.randn(rows, columns, generator=generator)
+    return torch.randn(rows, columns, generator=generator, device="cpu").to(emulated.here())
 
 
 def tokens(rank, step):
     generator = torch.Generator().manual_seed(1000 * rank + step)
-    return torch.randint(0, 20, (4, 10), generator=generator)
+    return torch.randint(0, 20, (4, 10), generator=generator, device="cpu").to(emulated.here())
 
 
 def hash_of(module):
     digest = hashlib.sha256()
     for tensor in module.state_dict().values():
-        digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        digest.update(tensor.detach().contiguous().view(-1).view(torch.uint8).cpu().numpy().tobytes())
     return digest.hexdigest()
 
 

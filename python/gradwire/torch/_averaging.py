@@ -59,8 +59,8 @@ def check_agreement(backend, settings):
     if backend.size() == 1:
         return
     own = torch.frombuffer(bytearray(json.dumps(settings).encode()), dtype=torch.uint8)
-    lengths = _gathered(backend, torch.tensor([own.numel()]), 1)
-    padded = torch.zeros(int(max(lengths)), dtype=torch.uint8)
+    lengths = _gathered(backend, torch.tensor([own.numel()], device="cpu"), 1)
+    padded = torch.zeros(int(max(lengths)), dtype=torch.uint8, device="cpu")
     padded[: own.numel()] = own
     texts = _gathered(backend, padded, padded.numel())
     everyone = [json.loads(bytes(text[: int(length)].tolist())) for text, length in zip(texts, lengths)]
@@ -74,7 +74,7 @@ def check_agreement(backend, settings):
 
 
 def _gathered(backend, tensor, elements):
-    outputs = [torch.empty(elements, dtype=tensor.dtype) for _ in range(backend.size())]
+    outputs = [torch.empty(elements, dtype=tensor.dtype, device="cpu") for _ in range(backend.size())]
     backend.allgather([outputs], [tensor]).wait()
     return outputs
 

@@ -74,7 +74,8 @@ class HookState:
     def _first_step(self, bucket):
         if bucket.index() == 0:
             self._waiting = []
-        future = torch.futures.Future()
+        device = bucket.buffer().device
+        future = torch.futures.Future(devices=[] if device.type == "cpu" else [device])
         self._waiting.append((bucket.parameters(), bucket.gradients(), bucket.buffer(), future))
         if bucket.is_last():
             waiting, self._waiting = self._waiting, []
