@@ -41,6 +41,14 @@ bool closes(const StageCount& before, const StageCount& after, int micro_batches
   return before.ages() == after.ages();
 }
 
+// In the period.
+int count_of(const PipelineStream& stream, int stage, Kind kind) {
+  const auto& ops =
+      stream.period[static_cast<std::size_t>(stream.rank_of[static_cast<std::size_t>(stage)])];
+  return static_cast<int>(std::ranges::count_if(
+      ops, [stage, kind](const PipelineOp& op) { return op.kind == kind && op.stage == stage; }));
+}
+
 // Follows the lists of a stream.
 class Unroller {
  public:
@@ -102,18 +110,13 @@ class Unroller {
     op.version = static_cast<std::uint16_t>(version);
     if (op.kind == Kind::kOptimizerStep) ++count.newest;
     if (op.kind == Kind::kStashWeights) count.kept.push_back(version);
-    if (op.kind == Kind::kDropWeights) std::erase(count.kept, version);
+    if (op.kind == Kind::kDropWeights && std::erase(count.kept, version) == 0) {
+      return format("frees version %d, which is not kept (expected STASH of it before)", version);
+    }
     return "";
   }
 
-  // Of the optimizer, in a period.
-  int steps_of(int stage) const {
-    const auto& ops =
-        stream_.period[static_cast<std::size_t>(stream_.rank_of[static_cast<std::size_t>(stage)])];
-    return static_cast<int>(std::ranges::count_if(ops, [stage](const PipelineOp& op) {
-      return op.kind == Kind::kOptimizerStep && op.stage == stage;
-    }));
-  }
+  int steps_of(int stage) const { return count_of(stream_, stage, Kind::kOptimizerStep); }
 
   const PipelineStream& stream_;
   std::vector<StageCount> counts_;  // by stage
@@ -169,11 +172,45 @@ Status not_closed(const PipelineStream& stream, std::size_t stage) {
   const auto last = std::find_if(ops.rbegin(), ops.rend(),
                                  [stage](const PipelineOp& op) { return op.stage == stage; });
   const std::string op = last == ops.rend() ? "nothing" : to_string(*last);
+  const int kept = count_of(stream, static_cast<int>(stage), Kind::kStashWeights);
+  const int freed = count_of(stream, static_cast<int>(stage), Kind::kDropWeights);
   return {Code::kInvalidArgument,
           format("pipeline stream: the period does not close: behind %s, the last operation of "
                  "stage %zu on rank %zu, there are other micro-batches under way or versions kept "
-                 "than before the period (expected the same, counted from the newest)",
-                 op.c_str(), stage, rank)};
+                 "than before the period (expected the same, counted from the newest; the period "
+                 "has %d STASH and %d DROP of this stage)",
+                 op.c_str(), stage, rank, kept, freed)};
+}
+
+// A period has steps of every stage.
+Status check_steps(const PipelineStream& stream) {
+  for (int stage = 0; stage < stream.stages(); ++stage) {
+    if (count_of(stream, stage, Kind::kOptimizerStep) > 0) continue;
+    return {Code::kInvalidArgument,
+            format("pipeline stream: the period of stage %d on rank %d has no %dOPT (expected "
+                   "one behind the backwards whose gradients it applies)",
+                   stage, stream.rank_of[static_cast<std::size_t>(stage)], stage)};
+  }
+  return {};
+}
+
+// Start and drain have as many steps for a micro-batch as the period.
+Status check_steps_of_ends(const PipelineStream& stream) {
+  Unroller ends(stream);
+  GW_TRY(ends.add(stream.start, "start", 0));
+  GW_TRY(ends.add(stream.drain, "drain", 0));
+  for (int stage = 0; stage < stream.stages(); ++stage) {
+    const int rank = stream.rank_of[static_cast<std::size_t>(stage)];
+    const int steps = count_of(stream, stage, Kind::kOptimizerStep);
+    const StageCount& count = ends.counts()[static_cast<std::size_t>(stage)];
+    if (count.newest * stream.micro_batches == count.forwards() * steps) continue;
+    return {
+        Code::kInvalidArgument,
+        format("pipeline stream: start and drain of stage %d on rank %d have %d %dOPT for %d "
+               "micro-batches (expected %d for every %d, as the period has)",
+               stage, rank, count.newest, stage, count.forwards(), steps, stream.micro_batches)};
+  }
+  return {};
 }
 
 }  // namespace
@@ -226,6 +263,7 @@ Result<PipelineSchedule> unroll_stream(const PipelineStream& stream, int periods
 
 Status check_stream(const PipelineStream& stream) {
   GW_TRY(check_stream_shape(stream));
+  GW_TRY(check_steps(stream));
   Unroller unroller(stream);
   GW_TRY(unroller.add(stream.start, "start", 0));
   const std::vector<StageCount> before = unroller.counts();
@@ -235,6 +273,7 @@ Status check_stream(const PipelineStream& stream) {
       return not_closed(stream, stage);
     }
   }
+  GW_TRY(check_steps_of_ends(stream));
   for (int periods = 0; periods < kCheckedPeriods; ++periods) {
     GW_ASSIGN(const PipelineSchedule schedule, unroll_stream(stream, periods));
     if (schedule.micro_batches == 0) continue;  // on one rank there is no start, and no drain

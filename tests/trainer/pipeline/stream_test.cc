@@ -205,7 +205,14 @@ TEST(PipelineStreams, FaultsAreNamed) {
     return check_stream(bad);
   };
   EXPECT_THAT(without(&PipelineStream::period, 0, "0STASH#2"),
-              fails(Code::kInvalidArgument, "does not close", "0OPT#2", "stage 0 on rank 0"));
+              fails(Code::kInvalidArgument, "does not close", "0OPT#2", "stage 0 on rank 0",
+                    "0 STASH and 1 DROP"));
+  EXPECT_THAT(without(&PipelineStream::start, 0, "0STASH"),
+              fails(Code::kInvalidArgument, "0DROP", "rank 0", "version 0", "STASH"));
+  EXPECT_THAT(without(&PipelineStream::period, 1, "1OPT#2"),
+              fails(Code::kInvalidArgument, "stage 1 on rank 1", "no 1OPT"));
+  EXPECT_THAT(without(&PipelineStream::drain, 1, "1OPT"),
+              fails(Code::kInvalidArgument, "stage 1 on rank 1", "3 1OPT for 4 micro-batches"));
   EXPECT_THAT(without(&PipelineStream::period, 1, "1F0#2"),
               fails(Code::kInvalidArgument, "does not close", "1OPT#2", "stage 1 on rank 1"));
   EXPECT_THAT(without(&PipelineStream::start, 1, "1DROP"),
