@@ -62,6 +62,12 @@ State floats(const Saved& saved) {
 // One rank of a job.
 class JobRank {
  public:
+  // A step that ended in an error may have left a copy of memory_ on the stream.
+  ~JobRank() {
+    if (lane_ != nullptr) (void)lane_->finish(kDeviceSeconds);
+  }
+  JobRank(const JobRank&) = delete;
+  JobRank& operator=(const JobRank&) = delete;
   JobRank(const Job& job, Communicator& communicator)
       : job_(job), communicator_(communicator), rank_(communicator.rank()) {
     for (const JobTensor& tensor : job.tensors) {

@@ -1,6 +1,7 @@
 // One rank's gradients for tests of aggregators: on a device or on the host, and what they become.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,6 +45,11 @@ class GradientsAt {
   }
   GradientsAt(Device device, std::vector<Shape> shapes)
       : device_(device), shapes_(std::move(shapes)) {}
+  ~GradientsAt() {
+    if (lane_ != nullptr) (void)cuda::synchronize(stream());  // it may still read written_
+  }
+  GradientsAt(const GradientsAt&) = delete;
+  GradientsAt& operator=(const GradientsAt&) = delete;
 
   std::size_t count() const { return shapes_.size(); }
   TensorView tensor(std::size_t t) const { return buffers_[t].tensor(shapes_[t], DType::kF32); }
@@ -60,14 +66,12 @@ class GradientsAt {
   Status write(std::size_t t, const std::vector<float>& values) const {
     return copy_bytes(std::as_bytes(std::span(values)), {}, tensor(t).bytes(), device_, stream());
   }
-  // gradient_of() of all of them, ready from the last to the first, and averaged.
-  Status average(Aggregator& aggregator, int rank, int step) const {
-    std::vector<std::vector<float>> gradients;
-    for (std::size_t t = 0; t < count(); ++t) {
-      gradients.push_back(gradient_of(t, shapes_[t].elems(), rank, step));
-    }
+  // gradient_of() of all of them, ready from the last to the first, and averaged. On a device the
+  // host may go on before the stream has read them: they are kept as long as this.
+  Status average(Aggregator& aggregator, int rank, int step) {
     for (std::size_t t = count(); t-- > 0;) {
-      GW_TRY(write(t, gradients[t]));
+      written_.push_back(gradient_of(t, shapes_[t].elems(), rank, step));
+      GW_TRY(write(t, written_.back()));
       GW_TRY(aggregator.ready(static_cast<int>(t), stream()));
     }
     return aggregator.finish(stream());
@@ -86,6 +90,7 @@ class GradientsAt {
 
   Device device_;
   std::vector<Shape> shapes_;
+  std::deque<std::vector<float>> written_;
   std::unique_ptr<CopyLane> lane_;  // null on the host
   std::vector<Buffer> buffers_;
 };
