@@ -38,6 +38,7 @@ SCHEDULES = (
     ("PipeDream-2BW", "2bw", MICRO_BATCHES),
 )
 COLOURS = ("#0969da", "#8250df", "#cf222e", "#bf8700", "#1a7f37")
+DASHES = ("", "6 4", "", "", "")  # Chimera's curve lies on that of 1F1B where both add the same gradients
 
 
 def gpt_flops(width, layers, context, vocabulary):
@@ -191,12 +192,24 @@ def table(models, found):
     return "\n".join(lines) + "\n"
 
 
+def round_step(span, most):
+    """The least of 1, 2, 2.5 or 5 times a power of ten that cuts `span` into at most so many parts."""
+    power = 10 ** math.floor(math.log10(span / most))
+    return next(times * power for times in (1, 2, 2.5, 5, 10) if times * power * most >= span * (1 - 1e-9))
+
+
+def dashed(dashes):
+    return f' stroke-dasharray="{dashes}"' if dashes else ""
+
+
 class Panel:
-    """A plot in the picture: curves over x, losses upwards."""
+    """A plot in the picture: curves over x, losses upwards, the mean of so many steps."""
 
     def __init__(self, left, top, width, height, most_x, losses):
         self.left, self.top, self.width, self.height = left, top, width, height
-        self.most_x, self.losses = most_x, losses
+        self.most_x = most_x
+        self.step = round_step(losses[1] - losses[0], 5)
+        self.losses = math.floor(losses[0] / self.step) * self.step, math.ceil(losses[1] / self.step) * self.step
         self.parts = []
 
     def at(self, x, loss):
@@ -210,20 +223,26 @@ class Panel:
     def axes(self, title, under):
         self.text(self.left + self.width / 2, self.top - 10, title, size=12, weight="600")
         low, high = self.losses
-        for tick in range(5):
-            loss = low + (high - low) * tick / 4
+        for tick in range(round((high - low) / self.step) + 1):
+            loss = low + tick * self.step
             _, y = self.at(0, loss)
             self.parts.append(f'<line x1="{self.left}" y1="{y:.1f}" x2="{self.left + self.width}" y2="{y:.1f}" stroke="#d1d9e0"/>')
-            self.text(self.left - 5, y + 4, f"{loss:.2f}", anchor="end", size=10)
-            x = self.left + self.width * tick / 4
-            mark = self.most_x * tick / 4
-            self.text(x, self.top + self.height + 14, f"{mark:,.0f}" if mark >= 100 else f"{mark:.3g}", size=10)
-        self.text(self.left + self.width / 2, self.top + self.height + 30, under)
+            self.text(self.left - 5, y + 4, f"{loss:.4g}", anchor="end", size=10)
+        step = round_step(self.most_x, 5)
+        for tick in range(int(self.most_x / step * (1 + 1e-9)) + 1):
+            x, _ = self.at(tick * step, low)
+            foot = self.top + self.height
+            self.parts.append(f'<line x1="{x:.1f}" y1="{foot}" x2="{x:.1f}" y2="{foot + 4}" stroke="#59636e"/>')
+            self.text(x, foot + 15, f"{tick * step:,.0f}" if step >= 1 else f"{tick * step:.3g}", size=10)
+        self.text(self.left + self.width / 2, self.top + self.height + 31, under)
+        x, y = self.left - 36, self.top + self.height / 2
+        self.parts.append(f'<text x="{x}" y="{y}" text-anchor="middle" font-size="11" fill="#1f2328" '
+                          f'transform="rotate(-90 {x} {y})">training loss, mean of {WINDOW} steps</text>')
 
-    def curve(self, points, colour):
+    def curve(self, points, colour, dashes):
         shown = [self.at(x, loss) for x, loss in points if x <= self.most_x]
         path = " ".join(f"{x:.1f},{max(self.top, y):.1f}" for x, y in shown)
-        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dashed(dashes)}/>')
 
 
 def picture(models, found):
@@ -233,21 +252,21 @@ def picture(models, found):
         shown = [loss for one in curves.values() for loss in one["curve"][WINDOW // 2:]]
         losses = (min(shown), max(shown))
         steps = models[model]["steps"]
-        views = [("samples", BATCH * steps, lambda one: BATCH)]
+        views = [("by samples", "samples", BATCH * steps, lambda one: BATCH)]
         for rate in RATES:  # until the fastest has come to its end, and a half more
             most = 1.5 * steps * min(one["seconds"][rate] for one in curves.values())
-            views.append((f"seconds, {rate} Gbit/s", most, lambda one, rate=rate: one["seconds"][rate]))
-        for column, (under, most, pace) in enumerate(views):
-            panel = Panel(60 + 330 * column, 40 + 290 * row, 260, 200, most, losses)
-            panel.axes(model if column == 0 else "", under)
-            for (name, _, _), colour in zip(SCHEDULES, COLOURS):
+            views.append((f"{rate} Gbit/s", "simulated seconds", most, lambda one, rate=rate: one["seconds"][rate]))
+        for column, (by, under, most, pace) in enumerate(views):
+            panel = Panel(60 + 335 * column, 40 + 290 * row, 260, 200, most, losses)
+            panel.axes(f"{model}, {by}", under)
+            for (name, _, _), colour, dashes in zip(SCHEDULES, COLOURS, DASHES):
                 one = curves[name]
-                panel.curve([((i + 1) * pace(one), loss) for i, loss in enumerate(one["curve"]) if i >= WINDOW // 2], colour)
+                panel.curve([((i + 1) * pace(one), loss) for i, loss in enumerate(one["curve"]) if i >= WINDOW // 2], colour, dashes)
             parts += panel.parts
     height = 40 + 290 * len(models) + 20
-    for index, ((name, _, _), colour) in enumerate(zip(SCHEDULES, COLOURS)):
+    for index, ((name, _, _), colour, dashes) in enumerate(zip(SCHEDULES, COLOURS, DASHES)):
         x = 60 + 195 * index
-        parts.append(f'<line x1="{x}" y1="{height - 18}" x2="{x + 24}" y2="{height - 18}" stroke="{colour}" stroke-width="3"/>')
+        parts.append(f'<line x1="{x}" y1="{height - 18}" x2="{x + 24}" y2="{height - 18}" stroke="{colour}" stroke-width="3"{dashed(dashes)}/>')
         parts.append(f'<text x="{x + 30}" y="{height - 14}" font-size="12" fill="#1f2328">{name}</text>')
     return "\n".join([f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1040 {height}" width="1040" height="{height}" role="img" '
                       "font-family=\"'Segoe UI', 'Noto Sans', Helvetica, Arial, sans-serif\">",
