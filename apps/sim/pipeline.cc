@@ -146,19 +146,20 @@ Result<int> common_parts(const PipelineSimFlags& f, const std::vector<std::strin
   return static_cast<int>(parts);
 }
 
+// Micro-batches are those of all steps, so that a row of one step differs from a row of many.
 std::string rows_text(const std::vector<PipelineRow>& rows, int parts) {
   std::size_t width = 8;
   for (const PipelineRow& row : rows) width = std::max(width, row.name.size());
   const int w = static_cast<int>(width) + 2;
-  std::string text =
-      format("%-*s %12s %9s %9s %8s %8s %13s %13s\n", w, "schedule", "makespan", "idle/busy",
-             "idle/all", "contexts", "messages", "message bytes", "memory bytes");
+  std::string text = format("%-*s %13s %12s %9s %9s %8s %8s %13s %13s\n", w, "schedule",
+                            "micro-batches", "makespan", "idle/busy", "idle/all", "contexts",
+                            "messages", "message bytes", "memory bytes");
   for (const PipelineRow& row : rows) {
-    text += format("%-*s %12s %9.4f %9.4f %8d %8zu %13lld %13lld\n", w, row.name.c_str(),
-                   shortest(static_cast<double>(row.run.makespan) / parts).c_str(),
-                   row.run.bubble_of_busy(), row.run.bubble_of_all(), row.contexts,
-                   row.run.messages.size(), static_cast<long long>(row.message_bytes),
-                   static_cast<long long>(row.memory));
+    text += format(
+        "%-*s %13d %12s %9.4f %9.4f %8d %8zu %13lld %13lld\n", w, row.name.c_str(),
+        row.schedule.micro_batches, shortest(static_cast<double>(row.run.makespan) / parts).c_str(),
+        row.run.bubble_of_busy(), row.run.bubble_of_all(), row.contexts, row.run.messages.size(),
+        static_cast<long long>(row.message_bytes), static_cast<long long>(row.memory));
   }
   return text;
 }
@@ -223,7 +224,7 @@ Result<int> sim_pipeline(const std::vector<std::string>& args) {
     std::printf("%s", rows_json(rows, parts).c_str());
     return 0;
   }
-  std::printf("%lld ranks, %lld micro-batches, %s links, times in ticks\n%s",
+  std::printf("%lld ranks, %lld micro-batches a step, %s links, times in ticks\n%s",
               static_cast<long long>(f.ranks), static_cast<long long>(f.micro_batches),
               f.links.c_str(), rows_text(rows, parts).c_str());
   for (const PipelineRow& row : rows) {

@@ -123,6 +123,11 @@ class Help(unittest.TestCase):
         command = re.search(r"gradwire (sim pipeline .*--picture)\n", page).group(1)
         self.assertEqual(gradwire(*shlex.split(command)).stdout.split("\n\n", 1)[1], block)
 
+    def test_simulated_pipelines_say_how_many_micro_batches_a_row_is_of(self):
+        table = gradwire("sim", "pipeline", "--schedules", "1f1b;2bw", "--micro-batches", "4", "--steps", "3").stdout.splitlines()
+        self.assertEqual(table[1].split()[:3], ["schedule", "micro-batches", "makespan"])
+        self.assertEqual([row.split()[:2] for row in table[2:]], [["1f1b", "4"], ["2bw", "12"]])
+
 
 class Json(unittest.TestCase):
     def lines(self, *words):
