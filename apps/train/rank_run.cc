@@ -258,8 +258,8 @@ Status RankRun::start() {
   }
   if (report_ != nullptr) {
     report_->warn(strategy_->warnings());
-    report_->start(headline(), trainer_.steps());
-    if (held_->plan() != nullptr && held_->plan()->stream) report_->warn({drains_text()});
+    const bool streams = held_->plan() != nullptr && held_->plan()->stream;
+    report_->start(headline() + (streams ? "\n" + drains_text() : ""), trainer_.steps());
   }
   aggregated_ = strategy_->stats();
   bytes_sent_ = communicator_.transport_stats().bytes_sent;

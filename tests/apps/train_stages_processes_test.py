@@ -153,7 +153,7 @@ class StreamsAsProcesses(unittest.TestCase):
                 finally:
                     job.kill()
                     job.wait()
-                self.assertEqual(len(sizes[0]), ranks)
+                self.assertEqual([len(at_once) for at_once in sizes], [ranks, ranks])
                 for before, after in zip(*sizes):
                     self.assertLess(after - before, 256)  # KB: below 0.13 a step
 

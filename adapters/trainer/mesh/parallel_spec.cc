@@ -279,7 +279,7 @@ Result<MeshSizes> ParallelSpec::mesh(int ranks) const {
   }
   GW_TRY(check_mesh(sizes, ranks));
   if (order.kind == OrderKind::k2bw && pp == 1) {
-    return Status(Code::kInvalidArgument, "pp=1/2bw (expected 2 ranks or more)");
+    return Status(Code::kInvalidArgument, "2bw on one rank (expected pp=2 or more)");
   }
   if (order.kind == OrderKind::kChimera) {
     auto both = mesh_both_ways(sizes);
