@@ -4,6 +4,7 @@ $GRADWIRE_TEST_DEVICE=emulated makes it that of the tests which take a device; G
 whose streams are this device's. It is compiled once, into GRADWIRE_CACHE.
 """
 
+import fcntl
 import functools
 import hashlib
 import importlib.machinery
@@ -49,8 +50,11 @@ def build():
     folder = pathlib.Path(os.environ["GRADWIRE_CACHE"])
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{NAME}-{digest.hexdigest()[:16]}.so"
-    if not target.is_file():
-        _compile(library, target)
+    # Tests that run at the same time compile it once: the others wait, and the system ends the wait with the one that compiles.
+    with open(folder / f"{NAME}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not target.is_file():
+            _compile(library, target)
     return target
 
 
