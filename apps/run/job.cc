@@ -45,7 +45,8 @@ Job::~Job() {
   signal_all(SIGKILL);
   for (const int number : running())
     (void)::waitpid(ranks_[static_cast<std::size_t>(number)].child.pid, nullptr, 0);
-  if (masked_) (void)::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
+  // Of a signal the exit status tells; one that follows it may not end the process before that.
+  if (masked_ && end_.interrupted_by == 0) (void)::sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
   std::error_code ignored;
   if (!token_folder_.empty()) std::filesystem::remove_all(token_folder_, ignored);
 }
