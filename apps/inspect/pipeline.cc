@@ -38,21 +38,30 @@ PipelineLinks found_links(const PipelineSchedule& schedule, const std::string& a
   return has_transfers(schedule) ? PipelineLinks::kTagged : PipelineLinks::kDirect;
 }
 
+std::string operations_text(const std::vector<PipelineOp>& ops) {
+  std::string text;
+  for (const PipelineOp& op : ops) text += (text.empty() ? "" : " ") + to_string(op);
+  return text;
+}
+
+// What a rank's line says of a schedule and of a stream alike.
+template <typename Schedule>
+nlohmann::ordered_json row_of(const Schedule& schedule, const PipelineCheck& check,
+                              const std::string& name, std::size_t rank) {
+  return {{"schedule", name},
+          {"ranks", schedule.size()},
+          {"stages", schedule.stages()},
+          {"micro_batches", schedule.micro_batches},
+          {"rank", rank},
+          {"contexts", check.contexts[rank]}};
+}
+
 void print_pipeline_json(const PipelineSchedule& schedule, const PipelineCheck& check,
                          const std::string& name) {
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    std::string operations;
-    for (const PipelineOp& op : schedule.ranks[rank]) {
-      operations += (operations.empty() ? "" : " ") + to_string(op);
-    }
-    const nlohmann::ordered_json json{{"schedule", name},
-                                      {"ranks", schedule.size()},
-                                      {"stages", schedule.stages()},
-                                      {"micro_batches", schedule.micro_batches},
-                                      {"rank", rank},
-                                      {"contexts", check.contexts[rank]},
-                                      {"operations", operations}};
-    std::printf("%s\n", json.dump().c_str());
+    nlohmann::ordered_json row = row_of(schedule, check, name, rank);
+    row["operations"] = operations_text(schedule.ranks[rank]);
+    std::printf("%s\n", row.dump().c_str());
   }
 }
 
@@ -81,28 +90,17 @@ Result<PipelineCheck> checked_stream(const PipelineStream& stream) {
   return check;
 }
 
-std::string operations_text(const std::vector<PipelineOp>& ops) {
-  std::string text;
-  for (const PipelineOp& op : ops) text += (text.empty() ? "" : " ") + to_string(op);
-  return text;
-}
-
 Result<int> inspect_stream(const PipelineStream& stream, const std::string& name, bool csv,
                            bool json) {
   if (!json && !csv) std::printf("%s\n", stream_text(stream).c_str());
   GW_ASSIGN(const PipelineCheck check, checked_stream(stream));
   if (csv) std::printf("%s", stream_csv(stream).c_str());
   for (std::size_t rank = 0; json && rank < stream.period.size(); ++rank) {
-    const nlohmann::ordered_json row{{"schedule", name},
-                                     {"ranks", stream.size()},
-                                     {"stages", stream.stages()},
-                                     {"micro_batches", stream.micro_batches},
-                                     {"rank", rank},
-                                     {"contexts", check.contexts[rank]},
-                                     {"versions", check.versions[rank]},
-                                     {"start", operations_text(stream.start[rank])},
-                                     {"period", operations_text(stream.period[rank])},
-                                     {"drain", operations_text(stream.drain[rank])}};
+    nlohmann::ordered_json row = row_of(stream, check, name, rank);
+    row["versions"] = check.versions[rank];
+    row["start"] = operations_text(stream.start[rank]);
+    row["period"] = operations_text(stream.period[rank]);
+    row["drain"] = operations_text(stream.drain[rank]);
     std::printf("%s\n", row.dump().c_str());
   }
   if (json || csv) return 0;

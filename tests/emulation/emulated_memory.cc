@@ -72,8 +72,8 @@ const Key& key() {
   return of_devices;
 }
 
-// As the thread goes on after this it makes the same access again, and whoever had the signal
-// before gets it.
+// When this returns, the thread makes the same access again, and the signal goes to the handler
+// that was there before.
 void say_touched(int, siginfo_t* info, void*) {
   if (info->si_code == SEGV_PKUERR) {
     constexpr char kText[] =
