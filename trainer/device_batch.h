@@ -12,7 +12,7 @@
 #include "trainer/layers/loss.h"
 #include "trainer/memory/memory_arena.h"
 #include "trainer/model.h"
-#include "trainer/read_back.h"
+#include "trainer/step/read_back.h"
 
 namespace gradwire {
 

@@ -7,15 +7,15 @@
 
 #include "base/mesh.h"
 #include "gradwire/status.h"
-#include "trainer/compute_parameters.h"
 #include "trainer/data/data_set.h"
 #include "trainer/data/order.h"
 #include "trainer/layer_peers.h"
-#include "trainer/loss_scale.h"
-#include "trainer/lr_schedule.h"
 #include "trainer/model_share.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/lr_schedule.h"
+#include "trainer/optimizers/optimizer.h"
 #include "trainer/precision.h"
+#include "trainer/step/compute_parameters.h"
+#include "trainer/step/loss_scale.h"
 #include "trainer/strategy/demands.h"
 
 namespace gradwire {

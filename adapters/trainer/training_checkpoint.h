@@ -25,7 +25,7 @@
 #include "base/mesh.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
-#include "trainer/lr_schedule.h"
+#include "trainer/optimizers/lr_schedule.h"
 #include "trainer/training.h"
 
 namespace gradwire {

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "adapters/trainer/divergence.h"
-#include "adapters/trainer/modes/async_eamsgd.h"
 #include "adapters/trainer/modes/easgd.h"
 #include "adapters/trainer/modes/fedavg.h"
 #include "adapters/trainer/modes/hogwild.h"
 #include "adapters/trainer/modes/mode_state.h"
-#include "adapters/trainer/modes/ps_sync.h"
+#include "adapters/trainer/modes/server/async_eamsgd.h"
+#include "adapters/trainer/modes/server/ps_sync.h"
 #include "adapters/trainer/modes/sync_easgd.h"
 #include "adapters/trainer/optimizers/optimizer_spec.h"
 #include "adapters/trainer/replicas.h"
@@ -20,7 +20,7 @@
 #include "base/elements.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/safetensors.h"
 
 namespace gradwire {
 namespace {

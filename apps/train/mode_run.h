@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "adapters/trainer/modes/model_gradients.h"
-#include "adapters/trainer/modes/ps_async.h"
+#include "adapters/trainer/modes/server/ps_async.h"
 #include "adapters/trainer/modes/sync_easgd.h"
 #include "apps/train/mode_rows.h"
 #include "apps/train/rank_run.h"

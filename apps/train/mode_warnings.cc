@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "adapters/trainer/modes/block_coder.h"
-#include "adapters/trainer/modes/server_layout.h"
+#include "adapters/trainer/modes/server/server_layout.h"
 
 namespace gradwire {
 

@@ -18,9 +18,9 @@
 #include "apps/train/run_strategy.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/catalog.h"
 #include "trainer/models.h"
-#include "trainer/safetensors.h"
 #include "trainer/stages/stage_costs.h"
 
 namespace gradwire {

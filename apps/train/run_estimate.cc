@@ -12,8 +12,8 @@
 #include "apps/train/run_options.h"
 #include "apps/train/run_strategy.h"
 #include "base/text.h"
-#include "trainer/gradient_fold.h"
 #include "trainer/stages/stage_plan.h"
+#include "trainer/step/gradient_fold.h"
 
 namespace gradwire {
 namespace {

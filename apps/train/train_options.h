@@ -11,8 +11,8 @@
 #include "apps/train/mode_flags.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
-#include "trainer/loss_scale.h"
-#include "trainer/lr_schedule.h"
+#include "trainer/optimizers/lr_schedule.h"
+#include "trainer/step/loss_scale.h"
 
 namespace gradwire {
 

@@ -13,7 +13,7 @@
 #include "base/mesh.h"
 #include "device/ops.h"
 #include "tests/adapters/training_runs.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
 
 namespace gradwire::testing::accumulate_test {
 namespace {

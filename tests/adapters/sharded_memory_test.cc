@@ -9,7 +9,7 @@
 #include "tests/adapters/sharded_runs.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/accounts/training_memory.h"
-#include "trainer/gradient_fold.h"
+#include "trainer/step/gradient_fold.h"
 
 namespace gradwire::testing::sharded_memory_test {
 namespace {

@@ -1,5 +1,5 @@
 // Losses and running statistics: when they are averaged over ranks, and what that sends.
-#include "trainer/step_averages.h"
+#include "trainer/step/step_averages.h"
 
 #include <gtest/gtest.h>
 

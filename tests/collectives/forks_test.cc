@@ -1,5 +1,5 @@
 // What fork() leaves to a child where ranks are threads: nothing of its parent's, to wait for or to
-// touch. Of processes: tests/laws/communicator_fork_laws.cc.
+// touch. Of processes: tests/laws/communicator/communicator_fork_laws.cc.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
 // The table of a job's members: how they come to it, its versions, and whether they are more than
-// the processors. Of transports the laws ask that (tests/laws/transport_recovery_laws.cc).
+// the processors. Of transports the laws ask that
+// (tests/laws/transport/transport_recovery_laws.cc).
 #include "comm/members.h"
 
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/manifest_json.h"
 #include "trainer/checkpoint/part_list.h"
-#include "trainer/safetensors_header.h"
+#include "trainer/checkpoint/safetensors_header.h"
 
 namespace gradwire::fuzz {
 namespace {

@@ -27,7 +27,7 @@ ALLOWED = {
                                             ("static_cast<double>(question.data_ranks)", "likewise")],
     "trainer/checkpoint/manifest_json.cc": [("kMostRanks / sizes.dp", "a bound of what a file says")],
     "trainer/training_options.cc": [('format("0 to %d", options.ranks - 1)', "the text of an error")],
-    "trainer/step_averages.cc": [("1.0 / replicas", "a mean")],
+    "trainer/step/step_averages.cc": [("1.0 / replicas", "a mean")],
     "adapters/trainer/group_consensus.cc": [("1.0 / ranks(scope)", "a mean")],
     "adapters/trainer/optimizers/demo.cc": [("static_cast<std::size_t>(rank) * payload_bytes_", "where a rank's payload lies")],
 }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
 
 namespace gradwire::reference {
 

@@ -1,4 +1,4 @@
-"""The optimisation toys of tests/compress/toys*_test.cc and what residuals settle at in ef14_laws_test.cc, computed by other means: from
+"""The optimisation toys of tests/compress/toys/ and what residuals settle at in ef14_laws_test.cc, computed by other means: from
 the papers' formulas in NumPy, without gradwire. constants() gives every figure that stands in those files as it is written there, with
 the value found here and how far the two may be apart; as a program it prints them. Figures that come of draws have other draws here.
 """
@@ -261,7 +261,7 @@ def within(file, literal, value, tolerance):
 
 
 def constants():
-    toys, stall, error, power, wide = (f"toys{name}_test.cc" for name in ("", "_stall", "_error", "_powersgd", "_wilson"))
+    toys, stall, error, power, wide = (f"toys/toys{name}_test.cc" for name in ("", "_stall", "_error", "_powersgd", "_wilson"))
     for step, signs, gradients, deviation in ((0.1, "0.94994", "-0.390", 0.023), (0.02, "0.98999", "-0.843", 0.015)):
         for literal, by_sign, spread in ((signs, True, 0.0017 if step == 0.1 else 0.0003), (gradients, False, deviation)):
             yield within(toys, literal, t1(step, by_sign)[0], spread)

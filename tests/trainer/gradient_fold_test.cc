@@ -1,6 +1,6 @@
 // Micro-batches that are under way together and end in any order give the bits of those that run
 // one after another.
-#include "trainer/gradient_fold.h"
+#include "trainer/step/gradient_fold.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

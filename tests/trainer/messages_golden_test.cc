@@ -11,11 +11,11 @@
 #include "tests/trainer/training_problems.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/reader.h"
+#include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/catalog.h"
 #include "trainer/data/cifar10.h"
 #include "trainer/data/digits.h"
 #include "trainer/data/idx.h"
-#include "trainer/safetensors.h"
 #include "trainer/training.h"
 
 namespace gradwire::messages_golden_test {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tests/support/fails.h"
-#include "trainer/lr_schedule.h"
 #include "trainer/models.h"
+#include "trainer/optimizers/lr_schedule.h"
 #include "trainer/parameters.h"
 #include "trainer/sgd.h"
 

@@ -16,9 +16,9 @@
 #include "base/philox.h"
 #include "tests/reference/optimizers_reference.h"
 #include "tests/support/fails.h"
-#include "trainer/clipping.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
 #include "trainer/sgd.h"
+#include "trainer/step/clipping.h"
 
 namespace gradwire::optimizers_test {
 namespace {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/elements.h"
-#include "trainer/loss_scale.h"
 #include "trainer/models.h"
+#include "trainer/step/loss_scale.h"
 #include "trainer/strategy/single_process.h"
 #include "trainer/training.h"
 

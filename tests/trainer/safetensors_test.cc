@@ -1,5 +1,5 @@
 // Parameter files: what is written, what reads it, what is refused.
-#include "trainer/safetensors.h"
+#include "trainer/checkpoint/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

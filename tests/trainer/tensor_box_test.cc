@@ -11,9 +11,9 @@
 
 #include "base/mesh.h"
 #include "tests/support/fails.h"
-#include "trainer/clipping.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
 #include "trainer/parameters.h"
+#include "trainer/step/clipping.h"
 
 namespace gradwire::tensor_box_test {
 namespace {

@@ -8,11 +8,11 @@
 
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
-#include "trainer/compute_parameters.h"
 #include "trainer/memory/memory_arena.h"
 #include "trainer/model.h"
 #include "trainer/precision.h"
 #include "trainer/stages/stage_plan.h"
+#include "trainer/step/compute_parameters.h"
 
 namespace gradwire {
 

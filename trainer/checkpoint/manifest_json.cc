@@ -5,8 +5,8 @@
 
 #include "base/text.h"
 #include "trainer/checkpoint/checksum.h"
+#include "trainer/checkpoint/safetensors_header.h"
 #include "trainer/corrupt_payload.h"
-#include "trainer/safetensors_header.h"
 
 namespace gradwire {
 namespace {

@@ -15,7 +15,7 @@
 #include "trainer/checkpoint/disk.h"
 #include "trainer/checkpoint/manifest.h"
 #include "trainer/checkpoint/part_list.h"
-#include "trainer/safetensors_header.h"
+#include "trainer/checkpoint/safetensors_header.h"
 
 namespace gradwire {
 

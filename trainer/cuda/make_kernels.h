@@ -5,8 +5,8 @@
 
 #include "trainer/layers/layer_kernels.h"
 #include "trainer/precision.h"
-#include "trainer/step_kernels.h"
-#include "trainer/stored_kernels.h"
+#include "trainer/step/step_kernels.h"
+#include "trainer/step/stored_kernels.h"
 
 namespace gradwire {
 

@@ -10,7 +10,7 @@
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
 #include "trainer/memory/memory_arena.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
 
 namespace gradwire {
 

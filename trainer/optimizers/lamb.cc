@@ -4,11 +4,11 @@
 #include <cmath>
 #include <utility>
 
-#include "trainer/clipping.h"
 #include "trainer/cuda/make_kernels.h"
 #include "trainer/optimizers/adamw.h"
 #include "trainer/optimizers/flat_state.h"
-#include "trainer/read_back.h"
+#include "trainer/step/clipping.h"
+#include "trainer/step/read_back.h"
 
 namespace gradwire {
 namespace {

@@ -11,7 +11,7 @@
 
 #include <memory>
 
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
 
 namespace gradwire {
 

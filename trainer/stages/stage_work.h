@@ -19,7 +19,6 @@
 #include "gradwire/status.h"
 #include "trainer/data/data_set.h"
 #include "trainer/device_batch.h"
-#include "trainer/gradient_fold.h"
 #include "trainer/judgement.h"
 #include "trainer/memory/memory_arena.h"
 #include "trainer/model.h"
@@ -27,6 +26,7 @@
 #include "trainer/stages/message_pool.h"
 #include "trainer/stages/pipeline_stage.h"
 #include "trainer/stages/stage_plan.h"
+#include "trainer/step/gradient_fold.h"
 #include "trainer/step/micro_batches.h"
 #include "trainer/step/peer_sums.h"
 

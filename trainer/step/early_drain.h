@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "gradwire/status.h"
-#include "trainer/step_averages.h"
+#include "trainer/step/step_averages.h"
 #include "trainer/strategy/consensus.h"
 
 namespace gradwire {

@@ -8,9 +8,9 @@
 
 #include "gradwire/status.h"
 #include "trainer/batch_pass.h"
-#include "trainer/gradient_fold.h"
 #include "trainer/layer_gate.h"
 #include "trainer/model.h"
+#include "trainer/step/gradient_fold.h"
 #include "trainer/step/micro_batches.h"
 #include "trainer/step/parameter_store.h"
 #include "trainer/step/peer_sums.h"

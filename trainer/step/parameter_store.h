@@ -11,10 +11,10 @@
 
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
-#include "trainer/compute_parameters.h"
 #include "trainer/layer_gate.h"
 #include "trainer/memory/paged_tensors.h"
 #include "trainer/model.h"
+#include "trainer/step/compute_parameters.h"
 #include "trainer/strategy/demands.h"
 #include "trainer/strategy/parameter_keeper.h"
 #include "trainer/training_options.h"

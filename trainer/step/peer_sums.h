@@ -4,9 +4,9 @@
 #include <cstddef>
 
 #include "gradwire/status.h"
-#include "trainer/gradient_fold.h"
 #include "trainer/layer_peers.h"
 #include "trainer/parameters.h"
+#include "trainer/step/gradient_fold.h"
 
 namespace gradwire {
 

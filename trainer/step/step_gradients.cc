@@ -7,8 +7,8 @@
 
 #include "device/host_copy.h"
 #include "device/ops.h"
-#include "trainer/clipping.h"
 #include "trainer/cuda/make_kernels.h"
+#include "trainer/step/clipping.h"
 
 namespace gradwire {
 namespace {

@@ -15,9 +15,9 @@
 #include "gradwire/tensor.h"
 #include "trainer/memory/memory_arena.h"
 #include "trainer/precision.h"
-#include "trainer/read_back.h"
-#include "trainer/step_kernels.h"
-#include "trainer/stored_kernels.h"
+#include "trainer/step/read_back.h"
+#include "trainer/step/step_kernels.h"
+#include "trainer/step/stored_kernels.h"
 
 namespace gradwire {
 

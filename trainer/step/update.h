@@ -7,12 +7,12 @@
 #include <optional>
 
 #include "gradwire/status.h"
-#include "trainer/gradient_fold.h"
 #include "trainer/model.h"
-#include "trainer/optimizer.h"
 #include "trainer/optimizers/chunked_step.h"
+#include "trainer/optimizers/optimizer.h"
 #include "trainer/optimizers/step_lane.h"
 #include "trainer/spans.h"
+#include "trainer/step/gradient_fold.h"
 #include "trainer/step/parameter_store.h"
 #include "trainer/step/step_gradients.h"
 #include "trainer/step/tensor_sums.h"

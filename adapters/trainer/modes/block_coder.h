@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "adapters/trainer/modes/key_blocks.h"
+#include "adapters/trainer/modes/server/key_blocks.h"
 #include "gradwire/coder.h"
 #include "gradwire/registry.h"
 #include "gradwire/status.h"

@@ -13,7 +13,7 @@
 #include "adapters/trainer/interruption.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
-#include "trainer/lr_schedule.h"
+#include "trainer/optimizers/lr_schedule.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {

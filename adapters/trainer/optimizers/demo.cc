@@ -10,7 +10,7 @@
 #include "base/elements.h"
 #include "base/small_floats.h"
 #include "base/text.h"
-#include "trainer/clipping.h"
+#include "trainer/step/clipping.h"
 
 namespace gradwire {
 namespace {

@@ -14,7 +14,7 @@
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
 #include "trainer/memory/memory_arena.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
 
 namespace gradwire {
 

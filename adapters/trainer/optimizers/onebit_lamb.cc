@@ -6,8 +6,8 @@
 
 #include "adapters/trainer/optimizers/onebit_adam.h"
 #include "base/elements.h"
-#include "trainer/clipping.h"
 #include "trainer/optimizers/adamw.h"
+#include "trainer/step/clipping.h"
 
 namespace gradwire {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "adapters/trainer/optimizers/method.h"
 #include "gradwire/status.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
 
 namespace gradwire {
 

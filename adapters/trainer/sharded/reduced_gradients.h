@@ -15,7 +15,7 @@
 #include "gradwire/registry.h"
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/step/step_gradients.h"
-#include "trainer/stored_kernels.h"
+#include "trainer/step/stored_kernels.h"
 #include "trainer/strategy/gradient_exchange.h"
 
 namespace gradwire {

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "adapters/trainer/data_parallel.h"
-#include "trainer/compute_parameters.h"
 #include "trainer/memory/trainer_memory.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
+#include "trainer/step/compute_parameters.h"
 
 namespace gradwire {
 

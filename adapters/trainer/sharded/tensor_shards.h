@@ -9,7 +9,7 @@
 #include "gradwire/buffer.h"
 #include "gradwire/schedule.h"
 #include "gradwire/tensor.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizers/optimizer.h"
 #include "trainer/parameters.h"
 
 namespace gradwire {

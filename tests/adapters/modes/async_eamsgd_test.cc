@@ -1,5 +1,5 @@
 // Asynchronous elastic averaging over real communicators, computed again from its order.
-#include "adapters/trainer/modes/async_eamsgd.h"
+#include "adapters/trainer/modes/server/async_eamsgd.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "adapters/trainer/modes/async_eamsgd.h"
 #include "adapters/trainer/modes/easgd.h"
 #include "adapters/trainer/modes/fedavg.h"
 #include "adapters/trainer/modes/hogwild.h"
-#include "adapters/trainer/modes/ps_async.h"
-#include "adapters/trainer/modes/ps_sync.h"
+#include "adapters/trainer/modes/server/async_eamsgd.h"
+#include "adapters/trainer/modes/server/ps_async.h"
+#include "adapters/trainer/modes/server/ps_sync.h"
 #include "adapters/trainer/modes/sync_easgd.h"
 #include "tests/adapters/modes/toy_source.h"
 #include "tests/support/aggregate_job.h"

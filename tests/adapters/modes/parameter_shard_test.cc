@@ -1,5 +1,5 @@
 // A server's blocks and locks, with threads that read and write at the same time.
-#include "adapters/trainer/modes/parameter_shard.h"
+#include "adapters/trainer/modes/server/parameter_shard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "adapters/trainer/modes/staleness_gate.h"
+#include "adapters/trainer/modes/server/staleness_gate.h"
 #include "tests/adapters/modes/toy_source.h"
 #include "tests/support/fails.h"
 

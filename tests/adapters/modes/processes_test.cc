@@ -9,8 +9,8 @@
 
 #include "adapters/trainer/modes/easgd.h"
 #include "adapters/trainer/modes/fedavg.h"
-#include "adapters/trainer/modes/ps_async.h"
-#include "adapters/trainer/modes/ps_sync.h"
+#include "adapters/trainer/modes/server/ps_async.h"
+#include "adapters/trainer/modes/server/ps_sync.h"
 #include "adapters/trainer/modes/sync_easgd.h"
 #include "base/hash.h"
 #include "tests/adapters/modes/small_problem.h"

@@ -1,5 +1,5 @@
 // The asynchronous parameter server: its log computed again, its bounds, its codes.
-#include "adapters/trainer/modes/ps_async.h"
+#include "adapters/trainer/modes/server/ps_async.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

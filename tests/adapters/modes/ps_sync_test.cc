@@ -1,5 +1,5 @@
 // The synchronous parameter server against one process that accumulates.
-#include "adapters/trainer/modes/ps_sync.h"
+#include "adapters/trainer/modes/server/ps_sync.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 
 #include "device/cuda/stream.h"
 #include "tests/gpu/nccl/staged_communicator.h"
-#include "tests/laws/communicator_programs.h"
+#include "tests/laws/communicator/communicator_programs.h"
 #include "tests/support/ended_cleanly.h"
 #include "tests/support/process_ranks.h"
 #include "tests/support/thread_ranks.h"

@@ -12,8 +12,8 @@
 #include "comm/ucx/ucx_transport.h"
 #include "gradwire/buffer.h"
 #include "tests/emulation/emulated_device.h"
-#include "tests/laws/process_backend.h"
-#include "tests/laws/transport_steps.h"
+#include "tests/laws/transport/process_backend.h"
+#include "tests/laws/transport/transport_steps.h"
 
 namespace gradwire::laws {
 namespace {

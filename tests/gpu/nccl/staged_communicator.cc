@@ -10,7 +10,7 @@
 #include "device/cuda/memory_calls.h"
 #include "device/ops.h"
 #include "gradwire/buffer.h"
-#include "tests/laws/communicator_programs.h"
+#include "tests/laws/communicator/communicator_programs.h"
 
 namespace gradwire::gpu {
 namespace {
