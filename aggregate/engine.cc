@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "aggregate/narrow/wide_buffers.h"
-#include "aggregate/node_groups.h"
-#include "aggregate/replica_check.h"
+#include "aggregate/plan/node_groups.h"
+#include "aggregate/state/replica_check.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "device/patience.h"

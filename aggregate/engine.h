@@ -14,10 +14,10 @@
 
 #include "aggregate/exchange.h"
 #include "aggregate/pipeline.h"
-#include "aggregate/plan.h"
-#include "aggregate/predicted_bytes.h"
-#include "aggregate/rescale.h"
-#include "aggregate/state_image.h"
+#include "aggregate/plan/plan.h"
+#include "aggregate/plan/predicted_bytes.h"
+#include "aggregate/state/rescale.h"
+#include "aggregate/state/state_image.h"
 #include "gradwire/aggregator.h"
 
 namespace gradwire {

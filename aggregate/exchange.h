@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 #include "base/workers.h"
 #include "device/copy_lane.h"
 #include "gradwire/communicator.h"

@@ -4,7 +4,7 @@
 #include <array>
 #include <utility>
 
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 #include "base/text.h"
 #include "collectives/schedules/selection.h"
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aggregate/keys.h"
+#include "aggregate/plan/keys.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/compressor.h"
 #include "gradwire/status.h"

@@ -25,7 +25,7 @@
 #include <utility>
 
 #include "aggregate/exchange.h"
-#include "aggregate/node_groups.h"
+#include "aggregate/plan/node_groups.h"
 #include "aggregate/shards.h"
 #include "base/philox.h"
 #include "device/ops.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <utility>
 
-#include "aggregate/keys.h"
+#include "aggregate/plan/keys.h"
 #include "base/elements.h"
 #include "base/philox.h"
 #include "base/text.h"

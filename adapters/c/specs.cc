@@ -7,7 +7,7 @@
 #include "adapters/c/outcome.h"
 #include "adapters/c/spec_options.h"
 #include "adapters/c/state.h"
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 #include "gradwire/registry.h"
 
 namespace gradwire::c {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "aggregate/key_names.h"
-#include "aggregate/keys.h"
+#include "aggregate/plan/key_names.h"
+#include "aggregate/plan/keys.h"
 #include "gradwire/registry.h"
 
 namespace gradwire {

@@ -1,6 +1,6 @@
 #include "adapters/trainer/own_momentum.h"
 
-#include "aggregate/keys.h"
+#include "aggregate/plan/keys.h"
 #include "gradwire/registry.h"
 
 namespace gradwire {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "aggregate/plan.h"
-#include "aggregate/replica_check.h"
+#include "aggregate/plan/plan.h"
+#include "aggregate/state/replica_check.h"
 #include "base/text.h"
 #include "device/host_copy.h"
 

@@ -3,7 +3,7 @@
 #include <set>
 #include <string_view>
 
-#include "aggregate/reshard_outer.h"
+#include "aggregate/state/reshard_outer.h"
 #include "base/text.h"
 
 namespace gradwire {

@@ -6,9 +6,9 @@
 //   NAME.ef21.h, .mean, .average   shifts of EF21: what the others believe a replica's gradient to
 //                                  be, and their average
 // Where boxes of the parameter are others than the old ones, both start anew; on other replicas
-// with the same boxes both are carried over (aggregate/reshard.h). Between nodes, where an owner
-// has a range of the parameter, factors fit the range, and shifts follow their elements. Everything
-// else goes on: residuals, moving averages (NAME.ef21.v), counters.
+// with the same boxes both are carried over (aggregate/state/reshard.h). Between nodes, where an
+// owner has a range of the parameter, factors fit the range, and shifts follow their elements.
+// Everything else goes on: residuals, moving averages (NAME.ef21.v), counters.
 #pragma once
 
 #include <span>

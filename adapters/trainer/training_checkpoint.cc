@@ -11,7 +11,7 @@
 #include "adapters/trainer/own_momentum.h"
 #include "adapters/trainer/restarted_state.h"
 #include "adapters/trainer/strategy_state.h"
-#include "aggregate/key_names.h"
+#include "aggregate/plan/key_names.h"
 #include "base/elements.h"
 #include "base/mesh.h"
 #include "base/text.h"

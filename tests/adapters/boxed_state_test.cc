@@ -14,7 +14,7 @@
 
 #include "adapters/trainer/checkpoints.h"
 #include "adapters/trainer/strategy_state.h"
-#include "aggregate/reshard.h"
+#include "aggregate/state/reshard.h"
 #include "base/elements.h"
 #include "base/mesh.h"
 #include "tests/support/aggregate_job.h"

@@ -1,4 +1,4 @@
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Bytes of a step by hand, and what is said where they are more than without compression.
-#include "aggregate/predicted_bytes.h"
+#include "aggregate/plan/predicted_bytes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

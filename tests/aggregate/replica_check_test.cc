@@ -1,4 +1,4 @@
-#include "aggregate/replica_check.h"
+#include "aggregate/state/replica_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

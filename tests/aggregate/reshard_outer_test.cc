@@ -1,5 +1,5 @@
 // State of the level between nodes on other ranks and nodes, from states made by hand.
-#include "aggregate/reshard_outer.h"
+#include "aggregate/state/reshard_outer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

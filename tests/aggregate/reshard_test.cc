@@ -1,4 +1,4 @@
-#include "aggregate/reshard.h"
+#include "aggregate/state/reshard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

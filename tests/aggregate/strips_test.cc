@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "aggregate/exchange.h"
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 #include "base/elements.h"
 #include "tests/support/aggregate_job.h"
 #include "tests/support/fails.h"

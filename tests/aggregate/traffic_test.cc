@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 #include "gradwire/aggregator.h"
 #include "tests/support/names.h"
 

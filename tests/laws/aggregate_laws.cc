@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/keys.h"
+#include "aggregate/plan/keys.h"
 #include "tests/support/aggregate_job.h"
 #include "tests/support/exchange_promises.h"
 #include "tests/support/fails.h"

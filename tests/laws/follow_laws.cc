@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 #include "tests/support/aggregate_job.h"
 #include "tests/support/exchange_promises.h"
 #include "tests/support/fails.h"

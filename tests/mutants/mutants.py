@@ -17,7 +17,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = ["device/*.cc", "device/cuda/*.cc", "device/cuda/*.cu", "collectives/device/*.cc", "comm/nccl/nccl_comm.cc",
-         "comm/ucx/device_memory.cc", "comm/ucx/tickets.cc", "aggregate/*.cc", "collectives/engine/stag*.cc",
+         "comm/ucx/device_memory.cc", "comm/ucx/tickets.cc", "aggregate/*.cc", "aggregate/plan/*.cc", "aggregate/state/*.cc", "collectives/engine/stag*.cc",
          "collectives/engine/executor.cc", "collectives/plan/message_path.cc"]
 # Of no emulated program: CUDA's own driver, cuBLAS, and what stands in for it.
 LEFT_OUT = {"device/cuda/driver.cc", "device/cuda/gemm.cc", "device/cuda/no_gemm.cc"}

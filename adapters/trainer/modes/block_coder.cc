@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"

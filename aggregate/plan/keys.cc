@@ -1,4 +1,4 @@
-#include "aggregate/keys.h"
+#include "aggregate/plan/keys.h"
 
 #include <array>
 #include <limits>

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/compressor.h"
 #include "gradwire/registry.h"

@@ -1,4 +1,4 @@
-#include "aggregate/rescale.h"
+#include "aggregate/state/rescale.h"
 
 #include <cmath>
 #include <limits>

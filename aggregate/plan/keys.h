@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aggregate/key_names.h"
+#include "aggregate/plan/key_names.h"
 #include "compress/error_feedback/feedback.h"
 #include "gradwire/registry.h"
 #include "gradwire/status.h"

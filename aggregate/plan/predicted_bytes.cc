@@ -1,4 +1,4 @@
-#include "aggregate/predicted_bytes.h"
+#include "aggregate/plan/predicted_bytes.h"
 
 #include <algorithm>
 

@@ -1,10 +1,10 @@
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 
 #include <algorithm>
 #include <tuple>
 #include <utility>
 
-#include "aggregate/plan_levels.h"
+#include "aggregate/plan/plan_levels.h"
 #include "aggregate/traffic.h"
 #include "base/nearest.h"
 #include "base/text.h"

@@ -1,4 +1,4 @@
-#include "aggregate/plan_levels.h"
+#include "aggregate/plan/plan_levels.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "aggregate/key_names.h"
+#include "aggregate/plan/key_names.h"
 
 #include <algorithm>
 

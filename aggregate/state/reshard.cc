@@ -1,9 +1,9 @@
-#include "aggregate/reshard.h"
+#include "aggregate/state/reshard.h"
 
 #include <algorithm>
 #include <string>
 
-#include "aggregate/reshard_outer.h"
+#include "aggregate/state/reshard_outer.h"
 #include "base/elements.h"
 #include "base/text.h"
 #include "compress/error_feedback/ef21.h"

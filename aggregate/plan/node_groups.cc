@@ -1,4 +1,4 @@
-#include "aggregate/node_groups.h"
+#include "aggregate/plan/node_groups.h"
 
 #include <algorithm>
 #include <numeric>

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "aggregate/plan.h"
+#include "aggregate/plan/plan.h"
 #include "gradwire/status.h"
 #include "gradwire/tensor.h"
 

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "aggregate/keys.h"
+#include "aggregate/plan/keys.h"
 #include "device/copy_lane.h"
 #include "gradwire/aggregator.h"
 #include "gradwire/compressor.h"

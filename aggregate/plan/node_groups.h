@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "aggregate/keys.h"
+#include "aggregate/plan/keys.h"
 #include "gradwire/communicator.h"
 #include "gradwire/status.h"
 

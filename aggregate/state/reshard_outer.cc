@@ -1,4 +1,4 @@
-#include "aggregate/reshard_outer.h"
+#include "aggregate/state/reshard_outer.h"
 
 #include <algorithm>
 #include <string>

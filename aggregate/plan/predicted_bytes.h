@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
-#include "aggregate/node_groups.h"
-#include "aggregate/plan.h"
+#include "aggregate/plan/node_groups.h"
+#include "aggregate/plan/plan.h"
 #include "gradwire/aggregator.h"
 
 namespace gradwire {

@@ -1,4 +1,4 @@
-#include "aggregate/state_image.h"
+#include "aggregate/state/state_image.h"
 
 #include <utility>
 
