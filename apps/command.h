@@ -23,6 +23,7 @@ struct Command {
   CommandMain run;
   const CommandGroup& (*group)() = nullptr;  // the commands below it
   bool takes_name = false;                   // run() is given its own name as the first word
+  bool has_flags = false;                    // of a command that a group is below: flags of its own
 };
 
 // `gradwire bench`, whose commands are benchmarks.

@@ -25,7 +25,9 @@ void add_all(std::span<const Command> commands, const std::string& path,
     tree[own].parts.emplace_back(command.name, command.help);
     const std::string below = path + (path.empty() ? "" : " ") + std::string(command.name);
     if (command.group != nullptr) {
+      const std::size_t group = tree.size();
       add_all(command.group().commands, below, tree);
+      if (command.has_flags) tree[group].facts = facts_of(command);
     } else {
       tree.push_back({.path = below, .facts = facts_of(command)});
     }

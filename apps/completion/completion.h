@@ -12,7 +12,7 @@ namespace gradwire {
 // args: what stands after `completion`.
 Result<int> completion_command(const std::vector<std::string>& args);
 
-// A command as completion sees it: either a group of others or one with flags.
+// A command as completion sees it: a group of others, one with flags, or both.
 struct CommandEntry {
   std::string path;  // "inspect data"; "" is gradwire itself
   std::vector<std::pair<std::string, std::string>> parts = {};  // names and help of those below

@@ -1,5 +1,6 @@
 #include "apps/plan/plan.h"
 
+#include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -7,6 +8,7 @@
 #include "apps/plan/plan_explained.h"
 #include "apps/plan/plan_explained_text.h"
 #include "apps/plan/plan_rows.h"
+#include "apps/plan/plan_search.h"
 #include "apps/sim/sim_text.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
@@ -186,9 +188,22 @@ Status fits(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
                  others.empty() ? "no stage fits" : ("fits at --zero " + others).c_str())};
 }
 
+constexpr std::array kBelow{
+    Command{"search", "searchers for placements and stages, side by side", plan_search_command}};
+
 }  // namespace
 
+const CommandGroup& plan_group() {
+  static const CommandGroup kGroup{.name = "plan",
+                                   .word = "OPERATION",
+                                   .purpose = "Estimates and searches, by arithmetic.",
+                                   .commands = kBelow,
+                                   .example = "gradwire plan search --help"};
+  return kGroup;
+}
+
 Result<int> plan_command(const std::vector<std::string>& args) {
+  if (!args.empty() && args.front() == kBelow.front().name) return run_group(plan_group(), args);
   PlanQuestion q;
   GW_ASSIGN(const auto outcome, read_plan_flags(args, q));
   if (outcome == Flags::Outcome::kHelp) return 0;

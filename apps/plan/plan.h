@@ -4,11 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "apps/command.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
 
 // args: what stands after `plan`.
 Result<int> plan_command(const std::vector<std::string>& args);
+
+// `plan search`, below it.
+const CommandGroup& plan_group();
 
 }  // namespace gradwire

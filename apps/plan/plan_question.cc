@@ -236,9 +236,11 @@ Status check(const Flags& flags, const PlanQuestion& q) {
 }  // namespace
 
 Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, PlanQuestion& q) {
-  Flags flags("plan",
-              "Estimates a rank's memory and its communication per step for every ZeRO stage, by "
-              "arithmetic. Exits with 1 if --zero does not fit into --device-mem.");
+  Flags flags(
+      "plan",
+      "Estimates a rank's memory and its communication per step for every ZeRO stage, by "
+      "arithmetic. Exits with 1 if --zero does not fit into --device-mem. `gradwire plan search` "
+      "searches for placements.");
   add_model_flags(flags, q);
   add_mesh_flags(flags, q);
   add_cost_flags(flags, q);

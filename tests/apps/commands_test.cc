@@ -63,6 +63,8 @@ TEST(Commands, OfJobsHaveTheFlagsOfOne) {
   EXPECT_TRUE(has_flag("train", "checkpoint-keep"));
   EXPECT_TRUE(has_flag("sim broadcast", "alpha"));
   EXPECT_TRUE(has_flag("inspect data", "json"));
+  EXPECT_TRUE(has_flag("plan", "device-mem"));  // flags of its own, and one below it
+  EXPECT_TRUE(has_flag("plan search", "method"));
   EXPECT_FALSE(has_flag("inspect data", "nonesuch"));
 }
 
