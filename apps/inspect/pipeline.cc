@@ -125,8 +125,9 @@ Result<int> inspect_pipeline(const std::vector<std::string>& args) {
               "Prints every rank's operations of a pipeline schedule and checks, without a model, "
               "that each is done once and in order, that transfers meet and no ranks wait for one "
               "another.");
-  flags.positional("SCHEDULE", name, "gpipe, 1f1b, interleaved[chunks=V], ..., or file[PATH]",
-                   false, pipeline_names());
+  flags.positional("SCHEDULE", name,
+                   "gpipe, 1f1b[stages=N+N], interleaved[chunks=V], ..., or file[PATH]", false,
+                   pipeline_names());
   flags.positional("RANKS", ranks_text, "number of ranks, 1 to 1024; of file[PATH]: its own", true);
   flags.positional("MICRO-BATCHES", micro_text, "micro-batches of a step; of file[PATH]: its own",
                    true);

@@ -71,23 +71,30 @@ void print_ranks(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
   std::printf("\nMemory of the ranks of a pipeline, %s with %lld micro-batches, zero %lld\n",
               to_string(q.parallel.order).c_str(), static_cast<long long>(q.accumulate),
               static_cast<long long>(q.zero));
-  std::printf("%-5s %-12s %9s %12s %12s %12s %12s %12s %12s %12s%s %12s\n", "rank", "stages",
-              "contexts", "parameters", "gradients", "optimizer", "gathered", "activations",
-              "workspace", "messages", versions_of(q, "versions").c_str(), "total");
+  const bool has_layers = q.transformer.layers > 0;
+  const auto with_layers = [&](const std::string& text) {
+    return has_layers ? format(" %-12s", text.c_str()) : std::string();
+  };
+  std::printf("%-5s %-12s%s %9s %12s %12s %12s %12s %12s %12s %12s%s %12s\n", "rank", "stages",
+              with_layers("layers").c_str(), "contexts", "parameters", "gradients", "optimizer",
+              "gathered", "activations", "workspace", "messages",
+              versions_of(q, "versions").c_str(), "total");
   for (const PlanRank& row : rows) {
     std::string stages;
     for (const int stage : row.stages) {
       stages += (stages.empty() ? "" : ",") + std::to_string(stage);
     }
+    std::string layers;
+    for (const std::string& range : row.layers) layers += (layers.empty() ? "" : ",") + range;
     const MemoryRow& b = row.bytes;
-    std::printf("%-5d %-12s %9d %12s %12s %12s %12s %12s %12s %12s%s %12s\n", row.rank,
-                stages.c_str(), row.contexts, amount(b.params).c_str(), amount(b.grads).c_str(),
-                amount(b.optimizer).c_str(), amount(b.gathered).c_str(),
+    std::printf("%-5d %-12s%s %9d %12s %12s %12s %12s %12s %12s %12s%s %12s\n", row.rank,
+                stages.c_str(), with_layers(layers).c_str(), row.contexts, amount(b.params).c_str(),
+                amount(b.grads).c_str(), amount(b.optimizer).c_str(), amount(b.gathered).c_str(),
                 amount(b.activations).c_str(), amount(b.workspace).c_str(),
                 amount(b.messages).c_str(), versions_of(q, amount(b.versions)).c_str(),
                 amount(b.total()).c_str());
   }
-  if (q.transformer.layers > 0) {
+  if (has_layers) {
     std::printf("as gradwire train holds a gpt of this shape, whose activations are in fp32\n");
   }
 }
@@ -101,6 +108,7 @@ std::string rank_lines(const PlanQuestion& q, const std::vector<PlanRank>& rows)
     json["zero"] = q.zero;
     json["rank"] = row.rank;
     json["stages"] = row.stages;
+    json["layers"] = row.layers;
     json["contexts"] = row.contexts;
     json["params"] = row.params;
     json["params_bytes"] = row.bytes.params;

@@ -227,6 +227,12 @@ Status check(const Flags& flags, const PlanQuestion& q) {
   }
   GW_TRY(check_shape(flags, q));
   GW_TRY(check_parts(q));
+  if (!q.parallel.order.layers.empty() && q.transformer.layers == 0) {
+    return {Code::kInvalidArgument,
+            "plan: --parallel " + to_string(q.parallel) +
+                " needs a model's layers (got --params alone, expected --layers, --width, --heads "
+                "and --sequence)"};
+  }
   if (!q.explain || transformer_given(q.transformer)) return {};
   return {Code::kInvalidArgument,
           "plan: --explain needs a model's layers (got --params alone, expected --layers, --width, "

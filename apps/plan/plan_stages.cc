@@ -6,6 +6,7 @@
 
 #include "apps/plan/plan_model.h"
 #include "apps/sim/pipeline_choice.h"
+#include "base/text.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/parameters.h"
 #include "trainer/pipeline/generate.h"
@@ -106,6 +107,9 @@ PlanRank rank_of(const StagePlan& plan, const RunMemory& memory, const Model<flo
   PlanRank rank = rank_of(plan.schedule, plan.rank);
   rank.params = static_cast<double>(parameter_elems(part.parameters()));
   rank.bytes = row_of(memory);
+  for (const LayerRange& range : plan.layers()) {
+    rank.layers.push_back(format("%zu-%zu", range.begin, range.end - 1));
+  }
   return rank;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "apps/plan/plan_question.h"
@@ -13,7 +14,9 @@ struct PlanRank {
   int rank = 0;             // of the pipeline
   std::vector<int> stages;  // ascending
   double params = 0;        // of a transformer its own layers', else as many as another rank's
-  int contexts = 0;         // micro-batches of its stages, added up over them
+  // Of a transformer, by stage: its layers of the model, first and last, such as 0-3.
+  std::vector<std::string> layers = {};
+  int contexts = 0;  // micro-batches of its stages, added up over them
   // Of a transformer as gradwire train holds a gpt of that shape, with tied ends, to the byte
   // (run_memory()); else without activations and messages.
   MemoryRow bytes;

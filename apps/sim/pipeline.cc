@@ -50,7 +50,8 @@ void declare_flags(Flags& flags, PipelineSimFlags& f) {
   flags.text("schedules", f.schedules,
              "schedules, with ';' between them: gpipe, 1f1b, interleaved[chunks=V], zb-h1, "
              "zb-v, zb-v-half, zb-v-min, breadth-first[chunks=V], chimera[doubling=on|off], "
-             "pipedream[vertical_sync=on|off], 2bw, file[PATH]",
+             "pipedream[vertical_sync=on|off], 2bw, file[PATH]; [stages=N+N+...]: layers of each "
+             "stage, all alike",
              "none", "LIST");
   flags.integer("ranks", f.ranks, {1, 1024}, "number of ranks, or pipeline stages of 1f1b");
   flags.integer("micro-batches", f.micro_batches, {1, 8192}, "micro-batches of a step");
@@ -97,22 +98,45 @@ std::vector<std::string> split_names(const std::string& list) {
   return names;
 }
 
-// A rank's layers cost the same under every schedule: stages share them evenly, in ticks that are
-// so much finer.
+// Into how many shares all layers of all ranks are cut, and how many of them a stage has: the
+// layers that a schedule says, or one for each stage.
+std::int64_t all_shares(const PipelineSchedule& schedule) {
+  const std::vector<int>& layers = schedule.layers;
+  return layers.empty() ? schedule.stages()
+                        : std::accumulate(layers.begin(), layers.end(), std::int64_t{0});
+}
+std::int64_t shares_of(const PipelineSchedule& schedule, int stage) {
+  return schedule.layers.empty() ? 1 : schedule.layers[static_cast<std::size_t>(stage)];
+}
+
+// All layers together cost the same under every schedule: a stage has its share of them, in ticks
+// that are so much finer.
+std::vector<PipelineStageCost> stage_costs_of(const PipelineSimFlags& f,
+                                              const PipelineSchedule& schedule, int parts) {
+  std::vector<PipelineStageCost> costs;
+  for (int number = 0; number < schedule.stages(); ++number) {
+    const std::int64_t here = shares_of(schedule, number) * schedule.size();
+    const std::int64_t all = all_shares(schedule);
+    PipelineStageCost stage = f.stage;
+    for (std::int64_t* ticks : {&stage.forward, &stage.backward_input, &stage.backward_weight}) {
+      *ticks *= parts * here / all;
+    }
+    stage.input_bytes = stage.output_bytes;
+    const std::int64_t context = f.stage.context_bytes;  // its product may not fit
+    stage.context_bytes = context / all * here + context % all * here / all;
+    stage.weight_bytes =
+        stage.context_bytes;  // all of it until W: what I could free is the layers'
+    costs.push_back(stage);
+  }
+  return costs;
+}
+
 Result<PipelineRow> simulated(const PipelineSimFlags& f, const std::string& name, int parts) {
   GW_ASSIGN(PipelineSchedule made,
             choose_pipeline(name, static_cast<int>(f.ranks), static_cast<int>(f.micro_batches),
                             static_cast<int>(f.steps)));
   PipelineCosts costs{.links = links_named(f.links), .overlap = !f.no_overlap};
-  const std::int64_t share = parts * std::int64_t{made.size()} / made.stages();
-  PipelineStageCost stage = f.stage;
-  for (std::int64_t* ticks : {&stage.forward, &stage.backward_input, &stage.backward_weight}) {
-    *ticks *= share;
-  }
-  stage.input_bytes = stage.output_bytes;
-  stage.context_bytes = f.stage.context_bytes * made.size() / made.stages();
-  stage.weight_bytes = stage.context_bytes;  // all of it until W: what I could free is the layers'
-  costs.stages.assign(static_cast<std::size_t>(made.stages()), stage);
+  costs.stages = stage_costs_of(f, made, parts);
   costs.link = {.alpha = f.link.alpha * parts, .beta = f.link.beta * parts};
   PipelineRow row{.name = name, .schedule = {}, .run = {}};
   const PipelineCheck check = check_pipeline(made);
@@ -134,7 +158,7 @@ Result<int> common_parts(const PipelineSimFlags& f, const std::vector<std::strin
     GW_ASSIGN(const PipelineSchedule made,
               choose_pipeline(name, static_cast<int>(f.ranks), static_cast<int>(f.micro_batches),
                               static_cast<int>(f.steps)));
-    const std::int64_t whole = std::lcm(std::int64_t{made.stages()}, std::int64_t{made.size()});
+    const std::int64_t whole = std::lcm(all_shares(made), std::int64_t{made.size()});
     parts = std::lcm(parts, whole / made.size());
     if (parts > kMostParts) {
       return Status(Code::kInvalidArgument,

@@ -68,6 +68,12 @@ TEST(ParallelSpec, CanonicalTextsReadBackAsThemselves) {
                                  "pp=4/pipedream",
                                  "pp=4/pipedream[vertical_sync=on]",
                                  "pp=4/2bw",
+                                 "pp=4/1f1b[stages=3+4+4+1]",
+                                 "pp=2/zb-v[stages=1+2+3+4]",
+                                 "pp=2/interleaved[stages=1+2+3+4]",
+                                 "pp=2/breadth-first[chunks=1,stages=7+5]",
+                                 "dp=2,pp=2/chimera[doubling=on,stages=7+5],zero=1",
+                                 "pp=2/pipedream[vertical_sync=on,stages=7+5]",
                                  "pp=4/breadth-first[chunks=1]",
                                  "pp=4/file[a/b=c,d.txt]",
                                  "dp=1048576,tp=3,pp=5/zb-h1,zero=3",
@@ -91,6 +97,29 @@ TEST(ParallelSpec, OtherTextsOfOneValueHaveItsCanonicalText) {
     EXPECT_EQ(to_string(parsed(text)), canonical) << text;
     EXPECT_EQ(parsed(canonical), parsed(text)) << text;
   }
+}
+
+TEST(ParallelSpec, WrongStagesAreAnsweredByItem) {
+  const std::vector<std::pair<std::string, std::string>> all{
+      {"pp=2/1f1b[stages=3+x]",
+       "item 'pp=2/1f1b[stages=3+x]': got stages=3+x, expected a number of layers, 1 to 65536, for "
+       "each stage, such as stages=3+4+4+1"},
+      {"pp=2/1f1b[stages=3+0]",
+       "item 'pp=2/1f1b[stages=3+0]': got stages=3+0, expected a number of layers, 1 to 65536, for "
+       "each stage, such as stages=3+4+4+1"},
+      {"pp=2/1f1b[stages=3+4+4]",
+       "item 'pp=2/1f1b[stages=3+4+4]': got stages=3+4+4, 3 numbers, expected 2, one for each "
+       "stage"},
+      {"pp=2/zb-v[stages=3+4]",
+       "item 'pp=2/zb-v[stages=3+4]': got stages=3+4, 2 numbers, expected 4, one for each stage"},
+      {"pp=1/1f1b[stages=3]",
+       "item 'pp=1/1f1b[stages=3]': got stages= on one rank, expected pp=2 or more"},
+      {"pp=2/1f1b[stages=1+2,stages=1+2]",
+       "item 'pp=2/1f1b[stages=1+2,stages=1+2]': stages= is given twice (expected once)"},
+      {"pp=2/interleaved[stages=2]",
+       "item 'pp=2/interleaved[stages=2]': got stages=2, 1 numbers, expected 4, one for each "
+       "stage"}};
+  for (const auto& [text, answer] : all) EXPECT_EQ(mistake(text), answer) << text;
 }
 
 TEST(ParallelSpec, WrongTextsAreAnsweredByItem) {
@@ -126,11 +155,11 @@ TEST(ParallelSpec, WrongTextsAreAnsweredByItem) {
       {"tp=4/spatial[0x4]", "item 'tp=4/spatial[0x4]': got '0', expected 1 to 1048576"},
       {"pp=2/1f2b", "item 'pp=2/1f2b': '1f2b' is no schedule; did you mean '1f1b'? " + schedules},
       {"pp=2/gpipe[chunks=2]",
-       "item 'pp=2/gpipe[chunks=2]': 'gpipe' takes no keys (got [chunks=2])"},
+       "item 'pp=2/gpipe[chunks=2]': got [chunks=2], expected [stages=...]"},
       {"pp=2/interleaved[chunks=0]",
        "item 'pp=2/interleaved[chunks=0]': got '0', expected 1 to 1024"},
-      {"pp=2/interleaved[stages=2]",
-       "item 'pp=2/interleaved[stages=2]': got [stages=2], expected [chunks=...]"},
+      {"pp=2/interleaved[depth=2]",
+       "item 'pp=2/interleaved[depth=2]': got [depth=2], expected [chunks=...]"},
       {"pp=2/interleaved[]", "item 'pp=2/interleaved[]': got [], expected [chunks=...]"},
       {"pp=2/interleaved[chunks=2,dp=2", "item 'pp=2/interleaved[chunks=2,dp=2': '[' has no ']'"},
       {"pp=2/gpipe]", "item 'pp=2/gpipe]': ']' has no '['"},

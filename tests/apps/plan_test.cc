@@ -294,6 +294,35 @@ TEST(Plan, RanksOfAPipelineByTheirSchedule) {
   EXPECT_LE(one[3]["message_bytes"], 4 * message);
 }
 
+// Layers of stages that are said: 24 blocks are 48 halves, the embedding and the head beside them.
+TEST(Plan, RanksOfAPipelineHaveTheLayersThatAreSaid) {
+  const auto by_cost = rank_rows({}, "pp=4/gpipe", "0", "8");
+  int layers = 0;
+  for (const auto& row : by_cost) {
+    ASSERT_EQ(row["layers"].size(), 1U);
+    const std::string last = row["layers"][0].get<std::string>();
+    layers = std::stoi(last.substr(last.find('-') + 1)) + 1;
+  }
+  const std::string said = "pp=4/gpipe[stages=3+10+30+" + std::to_string(layers - 43) + "]";
+  const auto by_hand = rank_rows({}, said.c_str(), "0", "8");
+  ASSERT_EQ(by_hand.size(), 4U);
+  EXPECT_EQ(by_hand[0]["layers"][0], "0-2");
+  EXPECT_EQ(by_hand[1]["layers"][0], "3-12");
+  EXPECT_EQ(by_hand[2]["layers"][0], "13-42");
+  // Five times the halves.
+  EXPECT_NEAR(by_hand[2]["params"].get<double>() / by_hand[1]["params"].get<double>(), 3.0, 0.1);
+  const auto refused = [](const std::string& stages) {
+    return plan({"--layers", "4", "--width", "64", "--heads", "4", "--sequence", "32", "--parallel",
+                 "pp=2/1f1b[stages=" + stages + "]"})
+        .error;
+  };
+  EXPECT_THAT(refused("3+99"), fails(kInvalid, "plan", "stages=3+99", "102 layers", "expected"));
+  EXPECT_THAT(refused("3+4+5"), fails(kInvalid, "--parallel", "3 numbers", "expected 2"));
+  EXPECT_THAT(
+      plan({"--params", "1e6", "--parallel", "pp=2/1f1b[stages=3+4]", "--accumulate", "2"}).error,
+      fails(kInvalid, "stages=3+4", "--layers"));
+}
+
 TEST(Plan, WhatStagesCannotDoIsRefused) {
   EXPECT_THAT(plan({"--layers", "1", "--width", "64", "--heads", "4", "--sequence", "32",
                     "--parallel", "pp=8"})

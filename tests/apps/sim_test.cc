@@ -223,6 +223,18 @@ TEST(SimPipeline, RowsAreTheClosedForms) {
   }
 }
 
+// Three quarters of the layers on rank 0: 6 and 12 ticks a micro-batch there, 2 and 4 on rank 1.
+TEST(SimPipeline, StagesByHandHaveTheirShareOfTheLayers) {
+  const std::string name = "gpipe[stages=3+1]";
+  const auto found = pipelines({"pipeline", "--schedules", name + ";gpipe", "--ranks", "2",
+                                "--micro-batches", "4", "--forward", "4", "--backward-input", "4",
+                                "--backward-weight", "4", "--context-bytes", "100", "--json", "-"});
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found.at(name)["makespan"], 4 * 6 + 2 + 4 + 4 * 12);
+  EXPECT_EQ(found.at(name)["memory_bytes_max"], 4 * 150);
+  EXPECT_EQ(found.at("gpipe")["makespan"], 5 * 12);
+}
+
 TEST(SimPipeline, MemoryIsThatOfContextsAndMessages) {
   const auto found = pipelines({"pipeline", "--ranks", "4", "--micro-batches", "8",
                                 "--context-bytes", "100", "--json", "-"});

@@ -59,4 +59,41 @@ Result<std::vector<Range>> cut_layers(std::span<const std::int64_t> costs, int s
   return greedy_cut(costs, stages, low);
 }
 
+Result<std::vector<Range>> cut_by_counts(std::span<const int> counts, std::int64_t layers) {
+  std::vector<Range> cut;
+  std::int64_t begin = 0;
+  for (std::size_t stage = 0; stage < counts.size(); ++stage) {
+    if (counts[stage] < 1) {
+      return Status(Code::kInvalidArgument,
+                    format("stage %zu of %d layers (expected at least 1)", stage, counts[stage]));
+    }
+    cut.push_back({begin, begin + counts[stage]});
+    begin += counts[stage];
+  }
+  if (begin == layers) return cut;
+  return Status(Code::kInvalidArgument,
+                format("stages=%s of %lld layers together (expected %lld, those of the model)",
+                       layer_counts_text(counts).c_str(), static_cast<long long>(begin),
+                       static_cast<long long>(layers)));
+}
+
+std::optional<std::vector<int>> parse_layer_counts(std::string_view text) {
+  constexpr std::int64_t kMostLayers = 65'536;
+  std::vector<int> counts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find('+', begin), text.size());
+    const auto count = to_int(text.substr(begin, end - begin));
+    if (!count || *count < 1 || *count > kMostLayers) return std::nullopt;
+    counts.push_back(static_cast<int>(*count));
+    begin = end + 1;
+  }
+  return counts;
+}
+
+std::string layer_counts_text(std::span<const int> counts) {
+  std::string text;
+  for (const int count : counts) text += (text.empty() ? "" : "+") + std::to_string(count);
+  return text;
+}
+
 }  // namespace gradwire

@@ -1,6 +1,10 @@
 #include "trainer/pipeline/generate.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/text.h"
+#include "trainer/pipeline/cut_layers.h"
 #include "trainer/pipeline/generators/generators.h"
 
 namespace gradwire {
@@ -14,7 +18,8 @@ Status unknown_schedule(std::string_view text, std::string_view what) {
       Code::kInvalidArgument,
       format("pipeline schedule '%.*s'%.*s (expected gpipe, 1f1b, interleaved[chunks=V], zb-h1, "
              "zb-v, zb-v-half, zb-v-min, breadth-first[chunks=V], chimera[doubling=on|off], "
-             "pipedream[vertical_sync=on|off], 2bw or file[PATH], 1 <= V <= %d)",
+             "pipedream[vertical_sync=on|off], 2bw, each also with [stages=N+N+...], or "
+             "file[PATH], 1 <= V <= %d)",
              static_cast<int>(text.size()), text.data(), static_cast<int>(what.size()), what.data(),
              kMostChunks)};
 }
@@ -27,12 +32,15 @@ std::optional<PipelineKind> kind_named(std::string_view name) {
   return std::nullopt;
 }
 
-bool has_keys(PipelineKind kind) {
-  return has_chunks(kind) || kind == PipelineKind::kChimera || kind == PipelineKind::kPipeDream;
-}
-
-// What stands in brackets; false: it is not the kind's.
+// One key and its value; false: it is not the kind's.
 bool read_key(std::string_view inside, PipelineSpec& spec) {
+  constexpr std::string_view kStages = "stages=";
+  if (inside.starts_with(kStages)) {
+    auto layers = parse_layer_counts(inside.substr(kStages.size()));
+    if (!layers || !spec.layers.empty()) return false;
+    spec.layers = std::move(*layers);
+    return true;
+  }
   if (spec.kind == PipelineKind::kChimera) {
     spec.doubling = inside == "doubling=on";
     return spec.doubling || inside == "doubling=off";
@@ -42,10 +50,20 @@ bool read_key(std::string_view inside, PipelineSpec& spec) {
     return spec.vertical_sync || inside == "vertical_sync=off";
   }
   constexpr std::string_view kKey = "chunks=";
-  if (!inside.starts_with(kKey)) return false;
+  if (!has_chunks(spec.kind) || !inside.starts_with(kKey)) return false;
   const auto chunks = to_int(inside.substr(kKey.size()));
   if (!chunks || *chunks < 1 || *chunks > kMostChunks) return false;
   spec.chunks = static_cast<int>(*chunks);
+  return true;
+}
+
+// What stands in brackets, keys with commas between them.
+bool read_keys(std::string_view inside, PipelineSpec& spec) {
+  for (std::size_t begin = 0; begin <= inside.size();) {
+    const std::size_t end = std::min(inside.find(',', begin), inside.size());
+    if (!read_key(inside.substr(begin, end - begin), spec)) return false;
+    begin = end + 1;
+  }
   return true;
 }
 
@@ -113,19 +131,37 @@ Result<PipelineSpec> PipelineSpec::parse(std::string_view text) {
     if (inside.empty()) return unknown_schedule(text, ": no path");
     return spec;
   }
-  if (!has_keys(spec.kind)) return unknown_schedule(text, ": it has no keys");
-  if (!read_key(inside, spec)) return unknown_schedule(text, "");
+  if (!read_keys(inside, spec)) return unknown_schedule(text, "");
   return spec;
 }
 
 std::string PipelineSpec::text() const {
-  std::string all(to_string(kind));
-  if (has_chunks(kind)) all += format("[chunks=%d]", chunks);
-  if (kind == PipelineKind::kChimera && doubling) all += "[doubling=on]";
-  if (kind == PipelineKind::kPipeDream && vertical_sync) all += "[vertical_sync=on]";
-  if (kind == PipelineKind::kFile) all += "[" + path + "]";
-  return all;
+  const std::string all(to_string(kind));
+  if (kind == PipelineKind::kFile) return all + "[" + path + "]";
+  std::string keys;
+  const auto add = [&keys](const std::string& key) { keys += (keys.empty() ? "" : ",") + key; };
+  if (has_chunks(kind)) add(format("chunks=%d", chunks));
+  if (kind == PipelineKind::kChimera && doubling) add("doubling=on");
+  if (kind == PipelineKind::kPipeDream && vertical_sync) add("vertical_sync=on");
+  if (!layers.empty()) add("stages=" + layer_counts_text(layers));
+  return keys.empty() ? all : all + "[" + keys + "]";
 }
+
+namespace {
+
+Status check_layers(const PipelineSpec& spec, int ranks) {
+  const int stages = ranks * spec.stages_a_rank();
+  if (spec.layers.empty() || spec.layers.size() == static_cast<std::size_t>(stages)) return {};
+  return {Code::kInvalidArgument,
+          format("pipeline schedule %s of %d ranks: %zu numbers of layers (expected %d, one for "
+                 "each stage)",
+                 spec.text().c_str(), ranks, spec.layers.size(), stages)};
+}
+
+Result<PipelineSchedule> generate(const PipelineSpec& spec, int ranks, int micro_batches, int steps,
+                                  std::int64_t all_micros);
+
+}  // namespace
 
 Result<PipelineSchedule> generate_pipeline(const PipelineSpec& spec, int ranks, int micro_batches,
                                            int steps) {
@@ -154,6 +190,17 @@ Result<PipelineSchedule> generate_pipeline(const PipelineSpec& spec, int ranks, 
                          "operations)",
                          ranks * chunks, micro_batches, static_cast<long long>(kMostGenerated)));
   }
+  GW_TRY(check_layers(spec, ranks));
+  GW_ASSIGN(PipelineSchedule made, generate(spec, ranks, micro_batches, steps, all_micros));
+  made.layers = spec.layers;
+  return made;
+}
+
+namespace {
+
+Result<PipelineSchedule> generate(const PipelineSpec& spec, int ranks, int micro_batches, int steps,
+                                  std::int64_t all_micros) {
+  const int chunks = spec.stages_a_rank();
   switch (spec.kind) {
     case PipelineKind::kGpipe: return gpipe_schedule(ranks, micro_batches);
     case PipelineKind::kOneFOneB: return one_f_one_b_schedule(ranks, micro_batches);
@@ -172,5 +219,7 @@ Result<PipelineSchedule> generate_pipeline(const PipelineSpec& spec, int ranks, 
   return Status(Code::kUnsupported, "pipeline schedule '" + spec.text() +
                                         "' is read, not generated (expected a file's text)");
 }
+
+}  // namespace
 
 }  // namespace gradwire

@@ -55,13 +55,16 @@ constexpr bool splits_backward(PipelineKind kind) {
 //   breadth-first[chunks=V] | chimera[doubling=on|off] | pipedream[vertical_sync=on|off] | 2bw |
 //   file[PATH]
 //
-// What is in brackets may be left out, but for a path: V is 2 then, all else off.
+// What is in brackets may be left out, but for a path: V is 2 then, all else off. All but file take
+// stages=N+N+... there, too, behind a comma where another key stands before it: the layers of each
+// stage.
 struct PipelineSpec {
   PipelineKind kind = PipelineKind::kOneFOneB;
-  int chunks = 2;              // where has_chunks(kind), 1 to 1,024
-  bool doubling = false;       // of kChimera
-  bool vertical_sync = false;  // of kPipeDream: one version for a micro-batch on all stages
-  std::string path = {};       // of kFile
+  int chunks = 2;                // where has_chunks(kind), 1 to 1,024
+  bool doubling = false;         // of kChimera
+  bool vertical_sync = false;    // of kPipeDream: one version for a micro-batch on all stages
+  std::string path = {};         // of kFile
+  std::vector<int> layers = {};  // but of kFile: as PipelineSchedule::layers
 
   // kInvalidArgument shows the text, and what was expected.
   static Result<PipelineSpec> parse(std::string_view text);
@@ -75,11 +78,11 @@ struct PipelineSpec {
 
 // The schedule for so many ranks and micro-batches of a step, without transfers and operations of
 // the step's end. kInvalidArgument: a number that is not from 1 to 65,535, more than 65,536 stages
-// or 2^27 operations, for kChimera an odd number, or with doubling other micro-batches than twice
-// the ranks, for kPipeDream2BW fewer micro-batches than ranks. kUnsupported for kFile: a caller
-// reads files, and parses them (parse_pipeline()). `steps`: of an asynchronous kind, from the first
-// forward until all is done, with STASH, DROP and OPT; kPipeDream makes a step of each micro-batch
-// of all of them. Others have one.
+// or 2^27 operations, spec.layers that are not one for each stage, for kChimera an odd number, or
+// with doubling other micro-batches than twice the ranks, for kPipeDream2BW fewer micro-batches
+// than ranks. kUnsupported for kFile: a caller reads files, and parses them (parse_pipeline()).
+// `steps`: of an asynchronous kind, from the first forward until all is done, with STASH, DROP and
+// OPT; kPipeDream makes a step of each micro-batch of all of them. Others have one.
 Result<PipelineSchedule> generate_pipeline(const PipelineSpec& spec, int ranks, int micro_batches,
                                            int steps = 1);
 

@@ -16,6 +16,8 @@ struct PipelineSchedule {
   int micro_batches = 0;  // numbered from 0; each goes through the stages of one pipe
   std::vector<std::vector<int>> rank_of = {};       // [pipe][stage]; pipes have the same stages
   std::vector<std::vector<PipelineOp>> ranks = {};  // [rank], in the order of execution
+  // [stage]: how many of a model's layers it has, in model order; empty: cut by their costs.
+  std::vector<int> layers = {};
 
   int pipes() const { return static_cast<int>(rank_of.size()); }
   int stages() const { return rank_of.empty() ? 0 : static_cast<int>(rank_of.front().size()); }

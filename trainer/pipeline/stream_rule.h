@@ -19,6 +19,7 @@ struct StreamRule {
   int ranks = 1;
   int micro_batches = 1;  // of a step; 1 but for kDelayed
   Versions versions = Versions::kNewest;
+  std::vector<int> layers = {};  // as PipelineSchedule::layers
 
   // Numbers modulo these stand for what is under way: at most `ranks` micro-batches on a stage, of
   // which a step's have consecutive numbers, and so many versions.

@@ -72,11 +72,15 @@ class TextReader {
     return end_of_line();
   }
 
-  // The lines "place ..."; then the first line of a rank is current.
+  // The lines "place ...", and one of "layers ..."; then the first line of a rank is current.
   Status places() {
     while (true) {
       GW_ASSIGN(const std::string_view word, next());
       if (word == "rank" && !schedule_.rank_of.empty()) return operations();
+      if (word == "layers" && schedule_.layers.empty()) {
+        GW_TRY(layers());
+        continue;
+      }
       if (word != "place" || schedule_.pipes() == kMostPipes) {
         return cursor_.error(word, schedule_.rank_of.empty() ? "place and the rank of each stage"
                                                              : "place or rank 0:");
@@ -95,6 +99,18 @@ class TextReader {
                              format("the rank of stage %d, 0 to %d", stage, schedule_.size() - 1));
       }
       ranks.push_back(static_cast<int>(*rank));
+    }
+    return end_of_line();
+  }
+
+  Status layers() {
+    for (int stage = 0; stage < stages_; ++stage) {
+      const std::string_view word = cursor_.word();
+      const auto count = to_int(word);
+      if (!count || *count < 1 || *count > kMostStages) {
+        return cursor_.error(word, format("the layers of stage %d, 1 to %d", stage, kMostStages));
+      }
+      schedule_.layers.push_back(static_cast<int>(*count));
     }
     return end_of_line();
   }
@@ -195,6 +211,9 @@ std::string pipeline_text(const PipelineSchedule& schedule) {
     for (const int rank : pipe) text += " " + std::to_string(rank);
     text += "\n";
   }
+  if (!schedule.layers.empty()) text += "layers";
+  for (const int count : schedule.layers) text += " " + std::to_string(count);
+  if (!schedule.layers.empty()) text += "\n";
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     text += "rank " + std::to_string(rank) + ":";
     for (const PipelineOp& op : schedule.ranks[rank]) text += " " + to_string(op);

@@ -3,6 +3,7 @@
 //   # a comment: from a '#' at a line's beginning or behind a blank to the line's end
 //   pipeline ranks=2 stages=2 micro-batches=3
 //   place 0 1                          the rank of each stage; one such line for each pipe
+//   layers 3 4                         how many layers each stage has; may be left out
 //   rank 0: 0F0 0F1 0B0 0F2 0B1 0B2    the operations of each rank (PipelineOp), in order
 //   rank 1: 1F0 1B0 1F1 1B1 1F2 1B2
 //

@@ -94,6 +94,47 @@ LayerRuns layer_runs(const Model<float>& model) {
   return runs;
 }
 
+bool has_parameters(const Model<float>& model, const Range& layers) {
+  for (std::int64_t layer = layers.begin; layer < layers.end; ++layer) {
+    const auto [first, end] = model.parameters_of(static_cast<std::size_t>(layer));
+    if (end > first) return true;
+  }
+  return false;
+}
+
+// The first ones and the last one of many.
+std::string layer_names(const Model<float>& model) {
+  constexpr std::size_t kMost = 12;
+  std::string names;
+  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+    const bool last = layer + 1 == model.layers();
+    if (layer == kMost && !last) names += ", ...";
+    if (layer < kMost || last) names += (names.empty() ? "" : ", ") + model.layer_name(layer);
+  }
+  return names;
+}
+
+// Stages of as many layers as a user has said.
+Result<std::vector<LayerRange>> cut_model(const Model<float>& model,
+                                          const std::vector<int>& counts) {
+  const auto cut = cut_by_counts(counts, static_cast<std::int64_t>(model.layers()));
+  if (!cut.has_value()) return cut.error().with_context("layers " + layer_names(model));
+  const std::vector<Range>& cuts = cut.value();
+  std::vector<LayerRange> layers;
+  for (const Range& cut : cuts) {
+    if (!has_parameters(model, cut)) {
+      return Status(Code::kInvalidArgument,
+                    format("stages=%s: stage %zu has layers %lld to %lld (%s), without parameters "
+                           "(expected some in every stage)",
+                           layer_counts_text(counts).c_str(), layers.size(),
+                           static_cast<long long>(cut.begin), static_cast<long long>(cut.end - 1),
+                           model.layer_name(static_cast<std::size_t>(cut.begin)).c_str()));
+    }
+    layers.push_back({static_cast<std::size_t>(cut.begin), static_cast<std::size_t>(cut.end)});
+  }
+  return layers;
+}
+
 // The layers of each stage.
 Result<std::vector<LayerRange>> cut_model(const Model<float>& model, int stages) {
   LayerRuns runs = layer_runs(model);
@@ -242,7 +283,8 @@ Result<StagePlan> common_plan(const Model<float>& model, const PipelineSchedule&
                               const PipelineExecution& how, bool gathers) {
   GW_TRY(check_served(schedule, gathers));
   StagePlan plan{.schedule = schedule, .how = how, .evaluation = how, .gathers = gathers};
-  GW_ASSIGN(plan.cuts, cut_model(model, schedule.stages()));
+  GW_ASSIGN(plan.cuts, schedule.layers.empty() ? cut_model(model, schedule.stages())
+                                               : cut_model(model, schedule.layers));
   GW_ASSIGN(plan.shared, shared_parameters(model, plan));
   PipelineSchedule whole = gathers ? with_gathers(schedule) : schedule;
   if (!plan.shared.empty()) whole = with_step_ops(whole, {.tied = true, .step = false});
@@ -312,7 +354,8 @@ Result<StagePlan> plan_stream(const Model<float>& model, const StreamRule& rule,
     return Status(Code::kInvalidArgument,
                   format("pipedream of %d micro-batches a step (expected 1)", rule.micro_batches));
   }
-  const PipelineSchedule schedule = one_f_one_b_schedule(rule.ranks, rule.window());
+  PipelineSchedule schedule = one_f_one_b_schedule(rule.ranks, rule.window());
+  schedule.layers = rule.layers;
   GW_ASSIGN(StagePlan plan, plan_stages(model, schedule, rank, {}));
   if (!plan.shared.empty()) {
     return Status(Code::kUnsupported, plan.shared.front() +

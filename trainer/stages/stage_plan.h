@@ -66,10 +66,12 @@ struct StagePlan {
   int places() const { return schedule.size() / pipes(); }
 };
 
-// `schedule`: valid, without transfers and operations of the step's end. Layers are cut by what
+// `schedule`: valid, without transfers and operations of the step's end. Where it does not say the
+// layers of its stages, these are cut by what
 // their products cost forward and back, before such as have parameters, so that every stage has
 // some. Room for messages is bounded (StagePlan::how). kInvalidArgument: fewer of these than
-// stages. kUnsupported names what stages do not serve: pipes that are not one, or two of as many
+// stages; layers that are said and are not the model's together, or have no parameters in a stage.
+// kUnsupported names what stages do not serve: pipes that are not one, or two of as many
 // micro-batches that go both ways (both_ways_placement()), a version of weights, an operation that
 // is none of F, B, I and W, with two pipes gathers, layers that are tied across ranks otherwise
 // than the last rank's last stage to the first rank's first. gathers: parameters are there while a

@@ -7,6 +7,7 @@
 #include "base/mesh_pairs.h"
 #include "base/nearest.h"
 #include "base/text.h"
+#include "trainer/pipeline/cut_layers.h"
 
 namespace gradwire {
 namespace {
@@ -155,6 +156,35 @@ bool has_chunks(OrderKind kind) {
   return kind == OrderKind::kInterleaved || kind == OrderKind::kBreadthFirst;
 }
 
+// One key of a schedule, "chunks=2".
+Status read_key(std::string_view item, std::string_view text, PipelineOrder& order) {
+  const Named named{.name = {}, .inside = text, .has_brackets = true};
+  if (text.starts_with("stages=")) {
+    GW_ASSIGN(const std::string_view counts, value_of(item, named, "stages"));
+    auto layers = parse_layer_counts(counts);
+    if (!layers) {
+      return bad_item(item, "got stages=" + std::string(counts) +
+                                ", expected a number of layers, 1 to 65536, for each stage, such "
+                                "as stages=3+4+4+1");
+    }
+    if (!order.layers.empty()) return bad_item(item, "stages= is given twice (expected once)");
+    order.layers = std::move(*layers);
+    return {};
+  }
+  if (order.kind == OrderKind::kChimera) {
+    return read_switch(item, named, "doubling", order.doubling);
+  }
+  if (order.kind == OrderKind::kPipeDream) {
+    return read_switch(item, named, "vertical_sync", order.vertical_sync);
+  }
+  if (!has_chunks(order.kind)) {
+    return bad_item(item, "got [" + std::string(text) + "], expected [stages=...]");
+  }
+  GW_ASSIGN(const std::string_view chunks, value_of(item, named, "chunks"));
+  GW_ASSIGN(order.chunks, number_of(item, chunks, 1, kMostChunks));
+  return {};
+}
+
 Status read_order(std::string_view item, std::string_view text, PipelineOrder& order) {
   GW_ASSIGN(const Named named, named_of(item, text));
   for (const auto& [kind, name] : kOrders) {
@@ -164,18 +194,24 @@ Status read_order(std::string_view item, std::string_view text, PipelineOrder& o
       order.path = named.inside;
       return order.path.empty() ? bad_item(item, "no path (expected file[PATH])") : Status();
     }
-    if (kind == OrderKind::kChimera && named.has_brackets) {
-      return read_switch(item, named, "doubling", order.doubling);
+    if (!named.has_brackets) return {};
+    for (const std::string_view key : items_of(named.inside)) {
+      GW_TRY(read_key(item, key, order));
     }
-    if (kind == OrderKind::kPipeDream && named.has_brackets) {
-      return read_switch(item, named, "vertical_sync", order.vertical_sync);
-    }
-    if (!has_chunks(kind) || !named.has_brackets) return check_no_brackets(item, named);
-    GW_ASSIGN(const std::string_view chunks, value_of(item, named, "chunks"));
-    GW_ASSIGN(order.chunks, number_of(item, chunks, 1, kMostChunks));
     return {};
   }
   return unknown_name(item, named.name, "schedule", kOrders);
+}
+
+// As many numbers of layers as there are stages.
+Status check_layers(std::string_view item, int pp, const PipelineOrder& order) {
+  const int stages = pp * order.stages_a_rank();
+  if (order.layers.empty()) return {};
+  if (pp == 1) return bad_item(item, "got stages= on one rank, expected pp=2 or more");
+  if (order.layers.size() == static_cast<std::size_t>(stages)) return {};
+  return bad_item(item,
+                  format("got stages=%s, %zu numbers, expected %d, one for each stage",
+                         layer_counts_text(order.layers).c_str(), order.layers.size(), stages));
 }
 
 // `value` stands behind "axis=".
@@ -191,7 +227,8 @@ Status read_item(std::string_view item, std::string_view axis, std::string_view 
   }
   if (axis == "pp") {
     GW_ASSIGN(spec.pp, number_of(item, size, 1, kLargestSize));
-    return divided ? read_order(item, rest, spec.order) : Status();
+    if (divided) GW_TRY(read_order(item, rest, spec.order));
+    return check_layers(item, spec.pp, spec.order);
   }
   if (axis == "dp") {
     GW_ASSIGN(spec.dp, number_of(item, value, 1, kLargestSize));
@@ -211,7 +248,7 @@ std::string layout_text(const TensorLayout& layout) {
 }
 
 std::string order_text(const PipelineOrder& order) {
-  return order.kind == OrderKind::k1f1b ? "" : "/" + to_string(order);
+  return order == PipelineOrder() ? "" : "/" + to_string(order);
 }
 
 }  // namespace
@@ -220,12 +257,19 @@ std::string to_string(const PipelineOrder& order) {
   if (order.kind == OrderKind::kFile) return "file[" + order.path + "]";
   std::string text;
   for (const auto& [kind, name] : kOrders) text += kind == order.kind ? name : "";
+  std::string keys;
+  const auto add = [&keys](const std::string& key) { keys += (keys.empty() ? "" : ",") + key; };
   const bool chunks = has_chunks(order.kind) && order.chunks != PipelineOrder().chunks;
-  if (order.kind == OrderKind::kChimera && order.doubling) return text + "[doubling=on]";
-  if (order.kind == OrderKind::kPipeDream && order.vertical_sync) {
-    return text + "[vertical_sync=on]";
-  }
-  return chunks ? text + format("[chunks=%d]", order.chunks) : text;
+  if (chunks) add(format("chunks=%d", order.chunks));
+  if (order.kind == OrderKind::kChimera && order.doubling) add("doubling=on");
+  if (order.kind == OrderKind::kPipeDream && order.vertical_sync) add("vertical_sync=on");
+  if (!order.layers.empty()) add("stages=" + layer_counts_text(order.layers));
+  return keys.empty() ? text : text + "[" + keys + "]";
+}
+
+int PipelineOrder::stages_a_rank() const {
+  const bool v = kind == Kind::kZbV || kind == Kind::kZbVHalf || kind == Kind::kZbVMin;
+  return has_chunks(kind) ? chunks : v ? 2 : 1;
 }
 
 Result<ParallelSpec> ParallelSpec::parse(std::string_view text) {
@@ -269,7 +313,8 @@ std::optional<StreamRule> ParallelSpec::stream_rule(int micro_batches) const {
   const Versions versions = !each                 ? Versions::kDelayed
                             : order.vertical_sync ? Versions::kInSync
                                                   : Versions::kNewest;
-  return StreamRule{.ranks = pp, .micro_batches = micro_batches, .versions = versions};
+  return StreamRule{
+      .ranks = pp, .micro_batches = micro_batches, .versions = versions, .layers = order.layers};
 }
 
 Result<MeshSizes> ParallelSpec::mesh(int ranks) const {

@@ -7,10 +7,13 @@
 //             | "pp=" N ["/" schedule]   pipeline stages
 //             | "zero=" N                ZeRO stage, 0 to 3
 //   layout   := "megatron" ["[sequence=" ("on" | "off") "]"] | "hybrid" | "spatial[" R "x" C "]"
-//   schedule := "gpipe" | "1f1b" | "interleaved" ["[chunks=" v "]"] | "zb-h1" | "zb-v"
-//             | "zb-v-half" | "zb-v-min" | "breadth-first" ["[chunks=" v "]"]
-//             | "chimera" ["[doubling=" ("on" | "off") "]"]
-//             | "pipedream" ["[vertical_sync=" ("on" | "off") "]"] | "2bw" | "file[" path "]"
+//   schedule := name ["[" key {"," key} "]"] | "file[" path "]"
+//   name     := "gpipe" | "1f1b" | "interleaved" | "zb-h1" | "zb-v" | "zb-v-half" | "zb-v-min"
+//             | "breadth-first" | "chimera" | "pipedream" | "2bw"
+//   key      := "chunks=" v                     interleaved, breadth-first: stages of a rank
+//             | "doubling=" ("on" | "off")      chimera
+//             | "vertical_sync=" ("on" | "off") pipedream
+//             | "stages=" n {"+" n}             the layers of each stage, in model order
 // clang-format on
 //
 // e.g. dp=4,pp=2/interleaved[chunks=2],zero=1. Blanks around items are ignored. The specs of
@@ -22,6 +25,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/mesh.h"
 #include "gradwire/status.h"
@@ -60,10 +64,13 @@ struct PipelineOrder {
     k2bw,           // Narayanan et al., ICML 2021
     kFile,          // a file has it
   } kind = Kind::k1f1b;
-  int chunks = 2;              // interleaved, breadth-first: stages that a rank holds
-  bool doubling = false;       // chimera
-  bool vertical_sync = false;  // pipedream
-  std::string path = {};       // file
+  int chunks = 2;                // interleaved, breadth-first: stages that a rank holds
+  bool doubling = false;         // chimera
+  bool vertical_sync = false;    // pipedream
+  std::string path = {};         // file
+  std::vector<int> layers = {};  // but for file: of each stage; empty: cut by cost
+  // Of a pipe and a rank; 1 for file, which says its own.
+  int stages_a_rank() const;
   friend bool operator==(const PipelineOrder&, const PipelineOrder&) = default;
 };
 

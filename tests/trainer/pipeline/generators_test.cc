@@ -143,9 +143,11 @@ TEST(PipelineGenerators, APatternThatWouldWaitForItselfIsNotTaken) {
 }
 
 TEST(PipelineSpecs, NamesAreReadBack) {
-  for (const char* text : {"gpipe", "1f1b", "interleaved[chunks=3]", "zb-h1", "zb-v", "zb-v-half",
-                           "zb-v-min", "breadth-first[chunks=2]", "chimera", "chimera[doubling=on]",
-                           "pipedream", "pipedream[vertical_sync=on]", "2bw", "file[a/b[1].csv]"}) {
+  for (const char* text :
+       {"gpipe", "1f1b", "interleaved[chunks=3]", "zb-h1", "zb-v", "zb-v-half", "zb-v-min",
+        "breadth-first[chunks=2]", "chimera", "chimera[doubling=on]", "pipedream",
+        "pipedream[vertical_sync=on]", "2bw", "file[a/b[1].csv]", "1f1b[stages=3+4+4+1]",
+        "interleaved[chunks=2,stages=1+2]", "chimera[doubling=on,stages=5]"}) {
     const auto spec = PipelineSpec::parse(text);
     ASSERT_TRUE(spec.has_value()) << spec.error().message();
     EXPECT_EQ(spec.value().text(), text);
@@ -154,10 +156,26 @@ TEST(PipelineSpecs, NamesAreReadBack) {
 }
 
 TEST(PipelineSpecs, OthersAreRefused) {
-  for (const char* text : {"", "1F1B", "gpipe[chunks=2]", "zb-v[chunks=2]", "chimera[doubling=]",
-                           "chimera[doubling=1]", "chimera[chunks=2]", "interleaved[",
-                           "interleaved[]", "interleaved[chunks=0]", "interleaved[chunks=2000]",
-                           "interleaved[chunks=2]x", "file", "file[]", "[chunks=2]"}) {
+  for (const char* text : {"",
+                           "1F1B",
+                           "gpipe[chunks=2]",
+                           "zb-v[chunks=2]",
+                           "chimera[doubling=]",
+                           "chimera[doubling=1]",
+                           "chimera[chunks=2]",
+                           "interleaved[",
+                           "interleaved[]",
+                           "interleaved[chunks=0]",
+                           "interleaved[chunks=2000]",
+                           "interleaved[chunks=2]x",
+                           "file",
+                           "file[]",
+                           "[chunks=2]",
+                           "1f1b[stages=]",
+                           "1f1b[stages=3+]",
+                           "1f1b[stages=0]",
+                           "gpipe[,stages=1]",
+                           "gpipe[stages=1,stages=1]"}) {
     EXPECT_THAT(PipelineSpec::parse(text).error(), fails(Code::kInvalidArgument, "expected"))
         << text;
   }

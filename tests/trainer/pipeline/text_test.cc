@@ -53,6 +53,14 @@ TEST(PipelineText, SchedulesAreReadBackAsTheyWere) {
   }
 }
 
+TEST(PipelineText, LayersOfStagesAreReadBack) {
+  const PipelineSpec spec{.kind = PipelineKind::kZeroBubbleV, .layers = {3, 1, 4, 2}};
+  const PipelineSchedule schedule = generate_pipeline(spec, 2, 3).value();
+  const std::string text = pipeline_text(schedule);
+  EXPECT_NE(text.find("place 0 1 1 0\nlayers 3 1 4 2\nrank 0:"), text.npos) << text;
+  EXPECT_EQ(parse_pipeline(text).value(), schedule);
+}
+
 TEST(PipelineText, TheFormIsThePagesOne) {
   const PipelineSchedule schedule = one_f_one_b_schedule(2, 3);
   EXPECT_EQ(pipeline_text(schedule),
@@ -105,6 +113,13 @@ TEST(PipelineText, ErrorsNameThePlaceWhatIsThereAndWhatIsWanted) {
             "line 2, column 8: got the end of the line, expected the rank of stage 1, 0 to 1");
   EXPECT_EQ(refusal(head + "place 0 1 1"),
             "line 2, column 11: got '1', expected the end of the line");
+  EXPECT_EQ(refusal(head + "place 0 1\nlayers 3"),
+            "line 3, column 9: got the end of the line, expected the layers of stage 1, 1 to "
+            "65536");
+  EXPECT_EQ(refusal(head + "place 0 1\nlayers 3 0"),
+            "line 3, column 10: got '0', expected the layers of stage 1, 1 to 65536");
+  EXPECT_EQ(refusal(head + "place 0 1\nlayers 3 4\nlayers 3 4"),
+            "line 4, column 1: got 'layers', expected place or rank 0:");
   EXPECT_EQ(refusal(head + "place 0 1\nrank 1: 1F0"), "line 3, column 6: got '1:', expected 0:");
   EXPECT_EQ(refusal(head + "place 0 1\nrank 0: 0F0\n"),
             "line 3, column 12: got the end of the line, expected rank 1:");
