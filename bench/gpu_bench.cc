@@ -1,11 +1,15 @@
 // What coders with kernels take on a CUDA device, beside a copy on the same device:
 //   gpu_bench [--elements N] [--rounds R] [--warm-up MS] [--feedback none|ef14|both] [SPEC...]
 //   gpu_bench --list    the specs that are measured where none is given, a line each
+//   gpu_bench --smoke [--elements N] [--feedback ...] [SPEC...]    once, beside the host; no times
 // Prints JSON lines, each as soon as it is known:
 //   {"bench": "copy", ...}    once, after MS milliseconds (200) of copies
 //   {"bench": "codec", "spec", "feedback", "stage": "encode" or "decode", ...}
 //   {"bench": "codec", "spec", "feedback", "refused"}    gradwire serves no such pair
 //   {"bench": "codec", "spec", "feedback", "failed"}     the next is measured all the same
+//   {"bench": "smoke", "spec", "feedback", "same_bytes", "difference", ...}    of --smoke, for
+//       N = 2^18: whether payloads are the host's, and how far means are from the host's, as a part
+//       of their norm; or "refused", or "failed", also where these are not as they should be
 // `seconds` are the device's, between events around the stage: the median of R rounds (20) after
 // two that do not count; what the device waits for the host within the stage is in it.
 // `host_seconds` are those until the host has heard of it. `moved_bytes` are what
@@ -21,6 +25,7 @@
 
 #include "base/text.h"
 #include "bench/device_bench.h"
+#include "bench/device_smoke.h"
 
 namespace gradwire::bench {
 namespace {
@@ -28,6 +33,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostElements = std::int64_t{1} << 32;
+constexpr std::int64_t kSmokeElements = std::int64_t{1} << 18;
 
 const std::vector<std::string> kSpecs = {"none",
                                          "lossless",
@@ -70,6 +76,8 @@ struct Asked {
   std::vector<bool> feedback = {false, true};
   std::vector<std::string> specs = kSpecs;
   bool list = false;
+  bool smoke = false;
+  bool sized = false;  // --elements is given
 };
 
 void print(const Json& row) {
@@ -143,6 +151,10 @@ Result<Asked> parse(int argc, char** argv) {
       asked.list = true;
       continue;
     }
+    if (word == "--smoke") {
+      asked.smoke = true;
+      continue;
+    }
     if (!word.starts_with("--")) {
       specs.push_back(word);
       continue;
@@ -156,6 +168,7 @@ Result<Asked> parse(int argc, char** argv) {
       if (value != "both") asked.feedback = {value == "ef14"};
     } else if (word == "--elements") {
       GW_ASSIGN(asked.bench.elements, number_of(word, value, 1, kMostElements));
+      asked.sized = true;
     } else if (word == "--rounds") {
       GW_ASSIGN(const std::int64_t rounds, number_of(word, value, 1, 10'000));
       asked.bench.rounds = static_cast<int>(rounds);
@@ -163,13 +176,45 @@ Result<Asked> parse(int argc, char** argv) {
       GW_ASSIGN(const std::int64_t milliseconds, number_of(word, value, 0, 60'000));
       asked.bench.warm_up_seconds = static_cast<double>(milliseconds) * 1e-3;
     } else {
-      return Status(Code::kInvalidArgument,
-                    "unknown flag " + word +
-                        " (expected --elements, --rounds, --warm-up, --feedback or --list)");
+      return Status(
+          Code::kInvalidArgument,
+          "unknown flag " + word +
+              " (expected --elements, --rounds, --warm-up, --feedback, --list or --smoke)");
     }
   }
   if (!specs.empty()) asked.specs = std::move(specs);
   return asked;
+}
+
+// Each pair once. Fails as a whole where there is no device.
+Result<bool> run_smoke(const Asked& asked) {
+  const Registry registry = Registry::builtin();
+  const std::int64_t elements = asked.sized ? asked.bench.elements : kSmokeElements;
+  bool fine = true;
+  for (const std::string& spec : asked.specs) {
+    for (const bool feedback : asked.feedback) {
+      const auto outcome = smoke(registry, spec, feedback, elements);
+      if (!outcome.has_value() && outcome.error().code() == Code::kUnsupported) {
+        return outcome.error();
+      }
+      Json row = {{"bench", "smoke"}, {"spec", spec}, {"feedback", feedback}};
+      row["elements"] = elements;
+      std::string fault;
+      if (!outcome.has_value()) {
+        fault = outcome.error().message();
+      } else if (!outcome.value().refused.empty()) {
+        row["refused"] = outcome.value().refused;
+      } else {
+        row["same_bytes"] = outcome.value().same_bytes;
+        row["difference"] = outcome.value().difference;
+        fault = fault_of(outcome.value(), spec);
+      }
+      if (!fault.empty()) row["failed"] = fault;
+      fine = fine && fault.empty();
+      print(row);
+    }
+  }
+  return fine;
 }
 
 // True where nothing failed. Ends where the device does not even copy any more: what went wrong on
@@ -201,7 +246,7 @@ int run(int argc, char** argv) {
     for (const std::string& spec : asked.value().specs) std::printf("%s\n", spec.c_str());
     return 0;
   }
-  const auto fine = run(asked.value());
+  const auto fine = asked.value().smoke ? run_smoke(asked.value()) : run(asked.value());
   if (fine.has_value()) return fine.value() ? 0 : 1;
   const bool missing = fine.error().code() == Code::kUnsupported;
   std::fprintf(stderr, "gpu_bench: %s: %s\n", missing ? "skipped" : "error",

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <string_view>
+
+#include "bench/device_smoke.h"
 #include "tests/emulation/emulated_device.h"
 
 namespace gradwire::bench {
@@ -105,6 +109,29 @@ TEST(DeviceBench, AFailureIsThatOfOneSpecAlone) {
   emulation::refuse_copies_after(emulation::kEndless);
   EXPECT_FALSE(without_copies.has_value());
   EXPECT_EQ(measured(bench, "qsgd:bits=4", false).refused, "");
+}
+
+// With matrix products, and without.
+TEST(DeviceBench, SmokeComparesWithTheHost) {
+  const Registry registry = Registry::builtin();
+  for (const char* spec : {"none", "qsgd:bits=4", "topk:ratio=0.01", "powersgd:rank=2"}) {
+    for (const bool feedback : {false, true}) {
+      const auto outcome = smoke(registry, spec, feedback, 8192);
+      ASSERT_TRUE(outcome.has_value()) << spec << ": " << outcome.error().message();
+      EXPECT_EQ(outcome.value().refused, "");
+      EXPECT_EQ(fault_of(outcome.value(), spec), "");
+      EXPECT_TRUE(outcome.value().same_bytes || std::string_view(spec).starts_with("powersgd"));
+    }
+  }
+  EXPECT_NE(smoke(registry, "signum", true, 64).value().refused.find("vote"), std::string::npos);
+  EXPECT_FALSE(smoke(registry, "nonsense:1", false, 64).has_value());
+  EXPECT_NE(
+      fault_of({.refused = "", .same_bytes = false, .difference = 0}, "topk").find("payloads"),
+      std::string::npos);
+  EXPECT_EQ(fault_of({.refused = "", .same_bytes = false, .difference = 1e-4}, "powersgd"), "");
+  EXPECT_NE(
+      fault_of({.refused = "", .same_bytes = false, .difference = NAN}, "acpsgd").find("mean"),
+      std::string::npos);
 }
 
 TEST(DeviceBench, WithoutADeviceIsUnsupportedAndNothingIsNoBenchmark) {

@@ -42,15 +42,22 @@ NINJA = """
 tools=$(dirname "$0")
 for target; do :; done
 if [ "$3" = -n ]; then [ -f "$tools/fail-gpu_tests" ] && echo "[1/1] Linking" || echo "ninja: no work to do."; exit; fi
-case $target in bench/gpu_bench|gpu_tests) ;; *) echo "ninja: error: unknown target '$target'"; exit 1;; esac
+case $target in bench/gpu_bench|gpu_tests|apps/gradwire) ;; *) echo "ninja: error: unknown target '$target'"; exit 1;; esac
 [ ! -f "$tools/fail-$target" ] || { echo "FAILED: kernel.o"; exit 1; }
-mkdir -p "$2/bench"
+mkdir -p "$2/bench" "$2/apps"
 cp "$tools/gpu_bench" "$2/bench/gpu_bench"
+cp "$tools/gradwire" "$2/apps/gradwire"
 """
 BENCH = """
 for spec; do :; done
 [ "$spec" != --list ] || { printf 'none\\nsignum\\n'; exit; }
+smoke() { for one; do case $one in
+  -*|262144) ;;
+  smoky) echo "an illegal address" >&2; kill -SEGV $$ ;;
+  *) for feedback in false true; do echo '{"bench": "smoke", "spec": "'$one'", "feedback": '$feedback', "same_bytes": true, "difference": 0}'; done ;;
+esac; done; exit; }
 [ ! -f TOOLS/no-device ] || { echo "gpu_bench: skipped: cudaErrorNoDevice (no CUDA-capable device is detected)" >&2; exit 77; }
+[ "$1" != --smoke ] || [ -f TOOLS/real-smoke ] || smoke "$@"
 case "$spec $*" in
   crash*both*|crash*none*) echo "an illegal address" >&2; kill -SEGV $$ ;;
   crash*) exec PROGRAM SMALL --feedback ef14 cast:fp16 ;;
@@ -78,6 +85,18 @@ if kind == "failing":
     sys.exit(1)
 print(" ".join(words))
 """
+# Losses of a GPU that TOOLS/wrong-MODEL makes wrong.
+GRADWIRE = """
+while [ $# -gt 0 ]; do
+  case $1 in --model) model=$2 ;; --device) device=$2 ;; --steps) steps=$2 ;; --metrics) metrics=$2 ;; esac
+  shift
+done
+from=2.0
+[ "$device" = cpu ] || [ ! -f "TOOLS/wrong-$model" ] || from=2.1
+awk -v from=$from -v steps=$steps 'BEGIN {
+  for (i = 0; i < steps; ++i) printf "{\\"step\\": %d, \\"loss\\": %.3f, \\"step_seconds\\": %.3f}\\n", i, from - 0.01 * i, 0.001 * (i + 1)
+  print "{\\"total\\": true, \\"loss\\": 1}" }' >"$metrics"
+"""
 
 
 class Stages(unittest.TestCase):
@@ -90,6 +109,7 @@ class Stages(unittest.TestCase):
         self.python("meson", MESON)
         self.shell("ninja", NINJA)
         self.shell("gpu_bench", BENCH.replace("PROGRAM", GPU_BENCH).replace("SMALL", " ".join(SMALL)).replace("TOOLS", str(self.tools)))
+        self.shell("gradwire", GRADWIRE.replace("TOOLS", str(self.tools)))
         self.python("test", TEST)
         self.shell("compute-sanitizer", 'shift 4; exec "$@"\n')
         self.list_tests([])
@@ -161,8 +181,14 @@ class Stages(unittest.TestCase):
         status, rows = self.run_gpu()
         self.assertEqual(status, 1, self.said)  # racecheck's findings
         self.assertEqual([row["bench"] for row in rows if row["bench"] != "copy"],
-                         ["run", "build"] + ["codec"] * 7 + ["build"] + ["test"] * 5 + ["sanitizer"] * 7 + ["run"])
-        self.assertEqual([row["target"] for row in self.of(rows, bench="build", outcome="built")], ["bench/gpu_bench", "gpu_tests"])
+                         ["run", "build"] + ["smoke"] * 4 + ["codec"] * 7 + ["build"] + ["test"] * 5 + ["build"] + ["trainer"] * 16 + ["torch"]
+                         + ["sanitizer"] * 7 + ["run"])
+        self.assertEqual([row["target"] for row in self.of(rows, bench="build", outcome="built")],
+                         ["bench/gpu_bench", "gpu_tests", "apps/gradwire"])
+        trained = self.of(rows, bench="trainer", model="gpt", compressor="none")[0]
+        self.assertEqual((trained["losses_apart"], trained["losses"], trained["steps"]), (0, [2.0, 1.99, 1.98], 30))
+        self.assertAlmostEqual(trained["seconds"], 0.018)
+        self.assertIn("python", self.of(rows, bench="torch")[0]["left_out"])
         self.assertEqual({row["spec"] for row in self.of(rows, bench="codec")}, {"none", "signum"})
         laws = self.of(rows, test="gpu_laws")[0]
         self.assertEqual((laws["outcome"], laws["cases"], laws["failed_cases"]), ("passed", 2, {}))
@@ -180,6 +206,48 @@ class Stages(unittest.TestCase):
         self.assertEqual({row["left_out"] for row in checked if "outcome" not in row}, {"its program was not built"})
         self.assertEqual((rows[-1]["ended"], rows[-1]["failed"]), ("failed", ["racecheck of gpu_topk"]))
 
+    def test_the_smoke_test_names_what_ends_it_and_goes_on(self):
+        status, rows = self.run_gpu("--", "none", "smoky", "signum")
+        self.assertEqual(status, 1)
+        smoke = self.of(rows, bench="smoke")
+        self.assertEqual([row["spec"] for row in smoke], ["none", "none", "smoky", "signum", "signum"])
+        self.assertIn("SIGSEGV: an illegal address", smoke[2]["failed"])
+        self.assertLess(rows.index(smoke[-1]), rows.index(self.of(rows, bench="codec")[0]))
+        (self.tools / "real-smoke").touch()
+        status, rows = self.run_gpu("--", "cast:fp16", "nonsense", "signum")
+        self.assertEqual([(row["spec"], row.get("same_bytes")) for row in self.of(rows, bench="smoke") if "failed" not in row],
+                         [("cast:fp16", True), ("cast:fp16", True), ("signum", True), ("signum", None)])
+        self.assertEqual(rows[-1]["failed"][:2], ["smoke of nonsense, feedback none", "smoke of nonsense, feedback ef14"])
+
+    def test_losses_that_differ_are_named(self):
+        (self.tools / "wrong-cnn").touch()
+        status, rows = self.run_gpu("--", "none")
+        self.assertEqual(status, 1)
+        wrong = [row for row in self.of(rows, bench="trainer") if "failed" in row]
+        self.assertEqual({row["model"] for row in wrong}, {"cnn"})
+        self.assertRegex(wrong[0]["failed"], r"losses differ .*1\.99.* by up to 0\.05\d+ \(expected at most 0\.001\)")
+
+    def test_what_is_done_is_not_done_again(self):
+        self.python("git", "print('0123456789')\n")
+        self.list_tests([("gpu_topk", "failing"), ("gpu_state", "passing")])
+        (self.tools / "wrong-gpt").touch()
+        status, rows = self.run_gpu("--", "none", "crash")
+        self.assertEqual(status, 1)
+        (self.tools / "wrong-gpt").unlink()
+        self.list_tests([("gpu_topk", "passing"), ("gpu_state", "passing")])
+        status, rows = self.run_gpu("--resume", "--", "none", "crash")
+        self.assertEqual(status, 1)
+        self.assertEqual(self.of(rows, bench="smoke"), [])
+        self.assertEqual(self.of(rows, bench="codec", spec="none"), [])
+        self.assertEqual(len(self.of(rows, bench="codec", spec="crash")), 1)
+        self.assertEqual([row["test"] for row in self.of(rows, bench="test")], ["gpu_topk"])
+        self.assertEqual({row["model"] for row in self.of(rows, bench="trainer")}, {"gpt"})
+        self.python("git", "print('0123456780')\n")
+        status, rows = self.run_gpu("--resume", "--", "none")
+        self.assertEqual(status, 0, self.said)
+        self.assertEqual(len(self.of(rows, bench="trainer")), 16)
+        self.assertEqual(len(self.of(rows, bench="smoke")), 2)
+
     def test_full_keeps_the_long_laws(self):
         self.list_tests([("gpu_laws", "passing")])
         (self.tools / "compute-sanitizer").unlink()
@@ -195,7 +263,7 @@ class Stages(unittest.TestCase):
         self.list_tests([("gpu_topk", "failing"), ("gpu_state", "passing"), ("gpu_atoms", "empty")])
         status, rows = self.run_gpu("--", "none", "crash", "unknown", "cast:bf16")
         self.assertEqual(status, 1)
-        crashed = self.of(rows, spec="crash", feedback=False)
+        crashed = self.of(rows, bench="codec", spec="crash", feedback=False)
         self.assertEqual(len(crashed), 1)
         self.assertIn("SIGSEGV: an illegal address", crashed[0]["failed"])
         # What was not tried, in a process of its own.
@@ -255,11 +323,11 @@ class Stages(unittest.TestCase):
         (self.tools / "no-device").touch()
         status, rows = self.run_gpu()
         self.assertEqual(status, 1 if HAS_CARD else 77)
-        self.assertIn("cudaErrorNoDevice", self.of(rows, bench="codec")[0]["failed" if HAS_CARD else "skipped"])
+        self.assertIn("cudaErrorNoDevice", self.of(rows, bench="smoke")[0]["failed" if HAS_CARD else "skipped"])
         self.shell("nvidia-smi", 'echo "NVIDIA H100, 550.1, 9.0, 81559 MiB, 1980 MHz"')
         status, rows = self.run_gpu()
         self.assertEqual(status, 1)
-        self.assertRegex(self.of(rows, bench="codec")[0]["failed"], "a GPU .*CUDA .*cudaErrorNoDevice")
+        self.assertRegex(self.of(rows, bench="smoke")[0]["failed"], "a GPU .*CUDA .*cudaErrorNoDevice")
 
     def test_the_folder_follows_the_options(self):
         self.shell("nvidia-smi", 'echo "NVIDIA H100, 550.1, 9.0, 81559 MiB, 1980 MHz"')

@@ -29,6 +29,7 @@ ALLOWED = {
     "trainer/training_options.cc": [('format("0 to %d", options.ranks - 1)', "the text of an error")],
     "trainer/step/step_averages.cc": [("1.0 / replicas", "a mean")],
     "adapters/trainer/group_consensus.cc": [("1.0 / ranks(scope)", "a mean")],
+    "adapters/trainer/mesh/parallel_spec.cc": [("pp * order.stages_a_rank()", "how many stages a schedule has")],
     "adapters/trainer/optimizers/demo.cc": [("static_cast<std::size_t>(rank) * payload_bytes_", "where a rank's payload lies")],
 }
 SEEN = ["const int next = (rank + 1) % ranks;", "shard = elems / communicator_.size();", "if (rank == ranks - 1) return;",

@@ -62,7 +62,7 @@ torch_of() {
     on_torch "$library" "${test}_test.py"
   done
   say "with tensors on emulated devices"
-  for test in device counts by_name modes faults; do
+  for test in device counts by_name modes faults bench_rows; do
     GRADWIRE_TEST_DEVICE=emulated on_torch "$(of_the_emulator "$1")" "${test}_test.py"
   done
   python3 tests/multiprocess/launchers_test.py "$1/apps/gradwire" --whole torchrun torchrun_in_srun || status=1

@@ -59,6 +59,10 @@ def run_test(run, test, made):
     name = test["name"]
     row = {"bench": "test", "suite": "gpu", "test": name}
     program = test["cmd"][0]
+    if name in LONG and not run.options.full:
+        row["filter"] = LONG[name]
+    if run.earlier.has(row):
+        return
     if not made and not run.build.is_made(program):
         if any(what.startswith("build of gpu_tests") for what in run.rows.left_out):
             run.rows.add_left_out(name, row, "its program was not built in time")
@@ -69,8 +73,6 @@ def run_test(run, test, made):
     if limit < LEAST_SECONDS:
         run.rows.add_left_out(name, row, run.time_is_over())
         return
-    if name in LONG and not run.options.full:
-        row["filter"] = LONG[name]
     say(f"test {name}")
     outcome = run_cases(run, test, row, [], limit)
     judge(run, name, row, outcome, limit < (test["timeout"] or run.clock.seconds))
@@ -139,6 +141,8 @@ def run_sanitizer(run):
     for tool, name, cases in CHECKED:
         run.stage = f"{tool} of {name}"
         row = {"bench": "sanitizer", "tool": tool, "test": name, "filter": cases}
+        if run.earlier.has(row):
+            continue
         limit = min(SANITIZER_SECONDS, run.clock.left())
         if limit < LEAST_SECONDS or name not in tests or not os.path.exists(tests[name]["cmd"][0]):
             why = run.time_is_over() if limit < LEAST_SECONDS else "its program was not built"

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Builds what runs on a GPU, measures coders, runs the suite `gpu` and compute-sanitizer, within a time.
+"""Builds what runs on a GPU, compares coders with the host, measures them, runs the suite `gpu`, trains, and calls PyTorch, within a time.
 
-    bench/gpu [--seconds N] [--deps DIR] [--build DIR] [--out FILE] [--archs LIST] [--python PROGRAM] [--elements N] [--full] [-- SPEC...]
+    bench/gpu [--seconds N] [--deps DIR] [--build DIR] [--out FILE] [--archs LIST] [--python PROGRAM] [--elements N] [--full] [--resume]
+              [-- SPEC...]
 
 Needs a CUDA toolkit and a C++ compiler; no network. Results are JSON lines, printed and added to FILE as they come: whatever
 ends the run, what was found before is there. Progress goes to standard error.
@@ -11,13 +12,15 @@ ends the run, what was found before is there. Progress goes to standard error.
     --build DIR       default build-gpu
     --out FILE        default gpu.jsonl in the build folder
     --archs LIST      -Dgpu_archs; default: those of the GPUs that nvidia-smi sees, else 'sm_80;sm_90'
-    --python PROGRAM  the Python whose environment has cuBLAS and NCCL (-Dnvidia_python)
+    --python PROGRAM  the Python whose environment has cuBLAS and NCCL (-Dnvidia_python), and PyTorch
     --elements N      of the gradients that are measured (gpu_bench's)
     --full            the laws of errors over hundreds of steps, too
+    --resume          leaves out what FILE has of the same commit, GPUs and --elements: what failed or was left out is done again
     SPEC...           methods to measure; default: those with kernels
 
-Stages, in this order: gpu_bench is built; each method is measured in a process of its own; the suite is built, and run two tests
-at a time; compute-sanitizer, where it is here, runs some of its tests. Exit status 1: something failed, which a row says; 77:
+Stages, in this order: gpu_bench is built; each method does two steps beside the host; each method is measured in a process of its
+own; the suite is built, and run two tests at a time; the trainer trains, with its losses beside the host's; PyTorch's tensors, where
+a PyTorch with CUDA is here; compute-sanitizer, where it is here, runs some of the tests. Exit status 1: something failed, which a row says; 77:
 there is no GPU, and nothing was measured; else 0, also where rows were left out.
 """
 import argparse
@@ -30,10 +33,14 @@ import time
 
 import gpu_build
 import gpu_suite
+import gpu_torch
+import gpu_trainer
+from earlier_rows import EarlierRows
 from timed_rows import Clock, Commands, Rows, say
 
 NO_DEVICE = 77
 PROGRAM = "bench/gpu_bench"  # in the build folder, and its target
+SMOKE_SECONDS = 30  # for what is left of the smoke test
 SPEC_SECONDS = 30  # for one method, with the start of CUDA
 LEAST_SECONDS = 2  # that are worth beginning something
 BUILD_SHARE = 0.75  # of what is left
@@ -55,7 +62,8 @@ def parse(words):
     for name, default in (("deps", ""), ("build", "build-gpu"), ("out", ""), ("archs", ""), ("python", ""), ("elements", "")):
         parser.add_argument(f"--{name}", default=default, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=500, help=argparse.SUPPRESS)
-    parser.add_argument("--full", action="store_true", help=argparse.SUPPRESS)
+    for name in ("full", "resume"):
+        parser.add_argument(f"--{name}", action="store_true", help=argparse.SUPPRESS)
     dashes = words.index("--") if "--" in words else len(words)
     options = parser.parse_args(words[:dashes])
     options.specs = words[dashes + 1:]
@@ -75,6 +83,10 @@ class Run:
         self.has_gpu = gpu_build.sees_gpu(gpus)
         out = options.out or f"{options.build}/gpu.jsonl"
         pathlib.Path(out).absolute().parent.mkdir(parents=True, exist_ok=True)
+        self.begun = {"bench": "run", "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "seconds": self.clock.seconds, "cards": gpus,
+                      "archs": self.build.options["gpu_archs"], "elements": options.elements,
+                      "commit": gpu_build.output_of("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*")}
+        self.earlier = EarlierRows(out if options.resume else "", self.begun)
         self.rows = Rows(out)
         self.commands = Commands()
         self.stage = "begin"
@@ -82,10 +94,9 @@ class Run:
 
     def begin(self):
         nvcc = gpu_build.output_of(gpu_build.nvcc_program() or "nvcc", "--version").split("\n")
-        self.rows.add({"bench": "run", "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "seconds": self.clock.seconds,
-                       "cards": self.gpus, "nvcc": nvcc[-1], "archs": self.build.options["gpu_archs"],
-                       "commit": gpu_build.output_of("git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude", "*"),
-                       "host": os.uname().nodename, "jobs": self.jobs})
+        self.rows.add({**self.begun, "nvcc": nvcc[-1], "host": os.uname().nodename, "jobs": self.jobs})
+        if self.earlier.done:
+            say(f"{len(self.earlier.done)} pieces of work are done already")
 
     def make(self, target):
         """Whether the target is there, and new. Without PROGRAM in time the run has failed."""
@@ -114,12 +125,51 @@ class Run:
         say("\n".join(outcome.lines))
         return False
 
-    def measure_all(self):
+    def wanted_specs(self, kind):
+        """Those without rows of this kind yet, in their order."""
         program = str(self.build.folder / PROGRAM)
         specs = self.options.specs or gpu_build.output_of(program, "--list").split()
         if not specs:
-            self.rows.add_failed("gpu_bench", {"bench": "codec"}, f"{program} --list says nothing")
-        for spec in specs:
+            self.rows.add_failed("gpu_bench", {"bench": kind}, f"{program} --list says nothing")
+        return [spec for spec in specs if not all(self.earlier.has(codec_row(spec, feedback, kind)) for feedback in ("none", "ef14"))]
+
+    def smoke_all(self):
+        """All in one process; where that ends early, the spec whose rows are missing is at fault, and the next are tried anew."""
+        program = str(self.build.folder / PROGRAM)
+        specs = self.wanted_specs("smoke")
+        while specs and not self.no_device:
+            limit = min(SMOKE_SECONDS, self.clock.left())
+            if limit < LEAST_SECONDS:
+                for spec in specs:
+                    self.rows.add_left_out(f"smoke of {spec}", {"bench": "smoke", "spec": spec}, self.time_is_over())
+                return
+            self.stage = f"smoke from {specs[0]} on"
+            said = {}
+
+            def take(line):
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    return False
+                said[row.get("spec")] = said.get(row.get("spec"), 0) + 1
+                if "failed" in row:
+                    say(f"smoke of {row.get('spec')} failed: {row['failed']}")
+                    self.rows.failed.append(f"smoke of {row.get('spec')}, feedback {'ef14' if row.get('feedback') else 'none'}")
+                self.rows.add(row)
+                return True
+
+            outcome = self.commands.run([program, "--smoke", *specs], limit, on_line=take, apart=True)
+            if outcome.status == NO_DEVICE:
+                self.miss_device(outcome.lines[-1].split("skipped: ", 1)[-1] if outcome.lines else "gpu_bench says so", "smoke")
+                return
+            missing = [spec for spec in specs if said.get(spec, 0) < 2]
+            if missing:
+                self.rows.add_failed(f"smoke of {missing[0]}", {"bench": "smoke", "spec": missing[0]}, outcome.why())
+            specs = missing[1:]
+
+    def measure_all(self):
+        program = str(self.build.folder / PROGRAM)
+        for spec in self.wanted_specs("codec"):
             if self.no_device:
                 return
             self.stage = f"measuring {spec}"
@@ -127,7 +177,7 @@ class Run:
 
     def measure(self, program, spec):
         """With and without error feedback: in one process, unless that ends before it has said all."""
-        missing = ["none", "ef14"]
+        missing = [feedback for feedback in ("none", "ef14") if not self.earlier.has(codec_row(spec, feedback))]
 
         def take(line):
             try:
@@ -154,7 +204,7 @@ class Run:
             command = [program, "--feedback", "both" if before == 2 else missing[0]]
             command += ["--elements", self.options.elements] * bool(self.options.elements) + [spec]
             outcome = self.commands.run(command, limit, on_line=take, apart=True)
-            if outcome.status == NO_DEVICE and before == 2:
+            if outcome.status == NO_DEVICE and before == len(missing):
                 self.miss_device(outcome.lines[-1].split("skipped: ", 1)[-1] if outcome.lines else "gpu_bench says so")
                 return
             if not missing:  # all was said before it ended
@@ -167,9 +217,9 @@ class Run:
                 feedback = missing.pop(0)
                 self.rows.add_failed(f"{spec}, feedback {feedback}", codec_row(spec, feedback), outcome.why())
 
-    def miss_device(self, why):
+    def miss_device(self, why, kind="codec"):
         self.no_device = why
-        row = {"bench": "codec"}
+        row = {"bench": kind}
         if self.has_gpu:  # what is here is of no use: no reason to be content
             self.rows.add_failed("gpu_bench", row, f"a GPU is here, and CUDA finds none: {why}")
         else:
@@ -193,8 +243,11 @@ class Run:
             return
         self.stage = f"building {PROGRAM}"
         if self.attempt(self.stage, self.make, PROGRAM):
+            self.attempt("the smoke test", self.smoke_all)
             self.attempt("measuring", self.measure_all)
         self.attempt("the suite", gpu_suite.run_suite, self)
+        self.attempt("the trainer", gpu_trainer.run_trainer, self)
+        self.attempt("PyTorch", gpu_torch.run_torch, self)
         self.attempt("compute-sanitizer", gpu_suite.run_sanitizer, self)
 
     def end(self, stopped=""):
@@ -212,8 +265,8 @@ class Run:
         return NO_DEVICE if self.no_device else 0
 
 
-def codec_row(spec, feedback):
-    return {"bench": "codec", "spec": spec, "feedback": feedback == "ef14"}
+def codec_row(spec, feedback, kind="codec"):
+    return {"bench": kind, "spec": spec, "feedback": feedback == "ef14"}
 
 
 def stop(number, _):
