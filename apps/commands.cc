@@ -16,6 +16,7 @@
 #include "apps/machine.h"
 #include "apps/mpi/mpi.h"
 #include "apps/plan/plan.h"
+#include "apps/profile/profile.h"
 #include "apps/report/report.h"
 #include "apps/run/run.h"
 #include "apps/sim/sim.h"
@@ -59,6 +60,8 @@ constexpr std::array kCommands{
     Command{"mpi", "an MPI program with its collectives on gradwire", mpi_command},
     Command{"plan", "memory and communication of a training run, by arithmetic", plan_command,
             plan_group, false, true},
+    Command{"profile", "times of layers, products, compressors and links on this machine",
+            profile_command},
     Command{"record", "a recording of the collectives an MPI program calls", record_command},
     Command{"report", "tables and charts of a finished sweep or comparison", report_command},
     Command{"run", "a job of several ranks on this machine", run_command},

@@ -6,9 +6,9 @@
 #include "apps/bench/row_file.h"
 #include "apps/flags.h"
 #include "apps/plan/plan_search_text.h"
+#include "apps/plan/read_cluster.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
-#include "planner/cluster/cluster_file.h"
 #include "planner/graph/built_in_graphs.h"
 #include "planner/graph/graph_file.h"
 #include "planner/search/partitioners.h"
@@ -95,9 +95,9 @@ Status show(const SearchQuestion& q, const std::string& text, const std::string&
 }
 
 std::string heading(const SearchQuestion& q, const OperatorGraph& graph, const Cluster& cluster) {
-  return format("%s: %d operators of %s on %d devices; rates are given, not measured\n",
-                q.method.c_str(), graph.size(), graph.name.empty() ? "a graph" : graph.name.c_str(),
-                cluster.devices());
+  return format("%s: %d operators of %s on %d devices; %s\n", q.method.c_str(), graph.size(),
+                graph.name.empty() ? "a graph" : graph.name.c_str(), cluster.devices(),
+                rates_text(cluster).c_str());
 }
 
 Status search_stages(const SearchQuestion& q, const OperatorGraph& graph, const Cluster& cluster) {
@@ -142,8 +142,7 @@ Result<int> plan_search_command(const std::vector<std::string>& args) {
   GW_ASSIGN(const auto outcome, read_flags(args, q));
   if (outcome == Flags::Outcome::kHelp) return 0;
   GW_ASSIGN(const OperatorGraph graph, read_graph(q.graph));
-  GW_ASSIGN(const std::string text, read_whole_file(q.cluster));
-  GW_ASSIGN(const Cluster cluster, parse_cluster(text, q.cluster));
+  GW_ASSIGN(const Cluster cluster, read_cluster(q.cluster));
   const Status searched = is_partitioner(q.method) ? search_stages(q, graph, cluster)
                                                    : search_placements(q, graph, cluster);
   GW_TRY(searched.with_context("plan search"));

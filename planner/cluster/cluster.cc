@@ -158,6 +158,8 @@ Status check_cluster(const Cluster& cluster) {
 }
 
 std::int64_t compute_ticks(const DeviceType& type, std::int64_t macs) {
+  if (macs == 0) return 0;
+  if (const auto seconds = time_of(type.measured, macs)) return up(*seconds * kNanoseconds);
   return up(static_cast<double>(macs) * kNanoseconds / type.macs_per_second);
 }
 

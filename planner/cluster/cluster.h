@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gradwire/status.h"
+#include "planner/profile/profile.h"
 
 namespace gradwire {
 
@@ -13,6 +14,10 @@ struct DeviceType {
   std::string name;
   std::int64_t memory_bytes = 0;  // from 1
   double macs_per_second = 0;     // above 0: multiplications with their additions
+  // Of a profile's file: what products were measured to take, by their size; macs_per_second is
+  // then the greatest rate among them. Both empty: the rate is not measured.
+  std::string profile = {};
+  MeasuredTimes measured = {};
 };
 
 // Source of the cost: Hockney, Parallel Computing 1994.
@@ -24,6 +29,7 @@ struct ClusterLink {
   // each device. Between nodes: true is one port out and one in for the node, false for each
   // device.
   bool shared = false;
+  std::string profile = {};  // the file that it was measured in; empty: it is not measured
 };
 
 struct ClusterNode {
@@ -65,7 +71,7 @@ struct Cluster {
 // without a link, two nodes without an uplink.
 Status check_cluster(const Cluster& cluster);
 
-// Whole nanoseconds, rounded up.
+// Whole nanoseconds, rounded up: as measured (time_of()), or by the rate.
 std::int64_t compute_ticks(const DeviceType& type, std::int64_t macs);
 // Without the latency. 0 for the path of a device to itself.
 std::int64_t send_ticks(const ClusterPath& path, std::int64_t bytes);

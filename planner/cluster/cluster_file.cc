@@ -25,7 +25,7 @@ std::optional<std::int64_t> parse_memory(const std::string& text) {
 // What a file is read with: its name stands in every error.
 class ClusterReader {
  public:
-  explicit ClusterReader(std::string name) : name_(std::move(name)) {}
+  ClusterReader(std::string name, const ReadProfile& read) : name_(std::move(name)), read_(read) {}
 
   Result<Cluster> read(const toml::table& root) {
     // Devices and links before nodes, which name them.
@@ -112,14 +112,18 @@ class ClusterReader {
   Status add_device(const std::string& name, const toml::table& table) {
     DeviceType type;
     type.name = name;
+    GW_TRY(check_alone(table, {"macs_per_second"}));
     for (const auto& [key, node] : table) {
       const std::string what(key.str());
       if (what == "memory") {
         GW_TRY(memory(node, type.memory_bytes));
       } else if (what == "macs_per_second") {
         GW_TRY(number(node, what, type.macs_per_second, false));
+      } else if (what == "profile") {
+        GW_TRY(take_products(node, type));
       } else {
-        return bad(node, "unknown key '" + what + "' (expected memory or macs_per_second)");
+        return bad(node,
+                   "unknown key '" + what + "' (expected memory, macs_per_second or profile)");
       }
     }
     if (type.memory_bytes == 0) return missing(table, "device '" + name + "'", "memory");
@@ -149,6 +153,7 @@ class ClusterReader {
   Status add_link(const std::string& name, const toml::table& table) {
     ClusterLink link;
     link.name = name;
+    GW_TRY(check_alone(table, {"latency", "bandwidth"}));
     for (const auto& [key, node] : table) {
       const std::string what(key.str());
       if (what == "latency") {
@@ -162,10 +167,12 @@ class ClusterReader {
       } else if (what == "shared") {
         if (!node.is_boolean()) return bad(node, "shared must be true or false");
         link.shared = node.as_boolean()->get();
-      } else {
-        return bad(node, "unknown key '" + what + "' (expected latency, bandwidth or shared)");
+      } else if (what != "profile" && what != "transport") {
+        return bad(node, "unknown key '" + what +
+                             "' (expected latency, bandwidth, shared, profile or transport)");
       }
     }
+    if (table.get("profile") != nullptr) GW_TRY(take_link(table, link));
     if (link.bytes_per_second == 0) return missing(table, "link '" + name + "'", "bandwidth");
     links_[name] = static_cast<int>(cluster_.links.size());
     cluster_.links.push_back(std::move(link));
@@ -221,7 +228,58 @@ class ClusterReader {
     return {};
   }
 
+  // The profile that `node` names.
+  Result<Profile> profile(const toml::node& node, std::string& path) const {
+    GW_TRY(text(node, "profile", path));
+    if (!read_) return bad(node, "profile='" + path + "' is not read here (expected rates)");
+    auto found = read_(path);
+    if (!found.has_value()) return bad(node, std::string(found.error().message()));
+    return found;
+  }
+
+  Status take_products(const toml::node& node, DeviceType& type) const {
+    GW_ASSIGN(const Profile found, profile(node, type.profile));
+    type.measured = product_times(found);
+    for (const auto& [macs, seconds] : type.measured) {
+      if (seconds <= 0) continue;
+      type.macs_per_second = std::max(type.macs_per_second, static_cast<double>(macs) / seconds);
+    }
+    if (type.macs_per_second > 0) return {};
+    return bad(node, "profile '" + type.profile + "' has no products (expected at least one)");
+  }
+
+  // Where a table names a profile, the keys that it stands for are not there.
+  Status check_alone(const toml::table& table, std::initializer_list<const char*> rates) const {
+    for (const char* rate : rates) {
+      const toml::node* given = table.get(rate);
+      if (given == nullptr || table.get("profile") == nullptr) continue;
+      return bad(*given, std::string(rate) + " beside profile (expected one of the two)");
+    }
+    return {};
+  }
+
+  Status take_link(const toml::table& table, ClusterLink& link) const {
+    const toml::node& node = *table.get("profile");
+    const toml::node* transport = table.get("transport");
+    if (transport == nullptr) return bad(node, "profile without transport (expected both)");
+    std::string name;
+    GW_TRY(text(*transport, "transport", name));
+    GW_ASSIGN(const Profile found, profile(node, link.profile));
+    const ProfiledLink* measured = find_link(found, name);
+    if (measured == nullptr) {
+      std::vector<std::string> names;
+      for (const ProfiledLink& one : found.links) names.push_back(one.transport);
+      return bad(*transport,
+                 "profile '" + link.profile + "' has no link '" + name + "' (expected " +
+                     (names.empty() ? std::string("one with links") : joined(names)) + ")");
+    }
+    link.latency = std::llround(measured->latency_seconds * 1e9);
+    link.bytes_per_second = measured->bytes_per_second;
+    return {};
+  }
+
   std::string name_;
+  const ReadProfile& read_;
   Cluster cluster_;
   std::map<std::string, int> types_;
   std::map<std::string, int> links_;
@@ -229,7 +287,8 @@ class ClusterReader {
 
 }  // namespace
 
-Result<Cluster> parse_cluster(const std::string& text, const std::string& name) {
+Result<Cluster> parse_cluster(const std::string& text, const std::string& name,
+                              const ReadProfile& read) {
   toml::table table;
   try {
     table = toml::parse(text, name);
@@ -238,7 +297,7 @@ Result<Cluster> parse_cluster(const std::string& text, const std::string& name) 
                                                  static_cast<int>(error.source().begin.line),
                                                  std::string(error.description()).c_str()));
   }
-  return ClusterReader(name).read(table);
+  return ClusterReader(name, read).read(table);
 }
 
 }  // namespace gradwire

@@ -3,10 +3,11 @@
 //   name = "two nodes of four"
 //   [device.gpu]              # a type of devices
 //   memory = "16G"          # K, M or G, or bytes
-//   macs_per_second = 4.0e13
+//   macs_per_second = 4.0e13   # or profile = "FILE": as measured there
 //   [link.bridge]
 //   latency = 2e-6            # seconds a message
 //   bandwidth = 1e11          # bytes a second
+//                             # or profile = "FILE" and transport = "tcp" for both of these
 //   shared = false            # as ClusterLink::shared; false by default
 //   [[node]]
 //   name = "node"             # "node0", "node1" where count is above 1
@@ -17,6 +18,7 @@
 //   uplink = "network"        # to other nodes
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "gradwire/status.h"
@@ -24,9 +26,15 @@
 
 namespace gradwire {
 
-// The cluster of a text; `name` is the file's, for errors. kInvalidArgument with "NAME:LINE: " in
-// front: what is not TOML, unknown keys, values of another kind or out of range, names of devices
-// and links that are not there, and what check_cluster() refuses.
-Result<Cluster> parse_cluster(const std::string& text, const std::string& name);
+// The profile of a file that a cluster names.
+using ReadProfile = std::function<Result<Profile>(const std::string& path)>;
+
+// The cluster of a text; `name` is the file's, for errors. Without `read` profiles are refused.
+// kInvalidArgument with "NAME:LINE: " in front: what is not TOML, unknown keys, values of another
+// kind or out of range, names of devices and links that are not there, what check_cluster()
+// refuses; a rate beside a profile, a profile that cannot be read, that has no products, or no link
+// of that transport.
+Result<Cluster> parse_cluster(const std::string& text, const std::string& name,
+                              const ReadProfile& read = {});
 
 }  // namespace gradwire

@@ -1,0 +1,138 @@
+#include "planner/profile/measure.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <numeric>
+
+#include "base/text.h"
+#include "trainer/batch_pass.h"
+#include "trainer/optimizers/optimizer.h"
+
+namespace gradwire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+Status check_at_least_one(const char* what, std::int64_t value) {
+  if (value >= 1) return {};
+  return {Code::kInvalidArgument,
+          format("profile: %s=%lld (expected 1 or more)", what, static_cast<long long>(value))};
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+// Seconds of a layer in each pass.
+struct LayerRounds {
+  std::vector<double> forward;
+  std::vector<double> backward;
+};
+
+// Adds up what a pass tells of each layer.
+class PassTimes {
+ public:
+  void hear(const TrainerSpan& span) {
+    const double seconds = seconds_between(span.begin, span.end);
+    const std::string layer(span.layer);
+    if (span.kind == TrainerSpan::Kind::kForward) forward_[layer] += seconds;
+    if (span.kind == TrainerSpan::Kind::kBackwardInput ||
+        span.kind == TrainerSpan::Kind::kBackwardParams) {
+      backward_[layer] += seconds;
+    }
+  }
+  void end_round(std::map<std::string, LayerRounds>& rounds) {
+    for (const auto& [layer, seconds] : forward_) rounds[layer].forward.push_back(seconds);
+    for (const auto& [layer, seconds] : backward_) rounds[layer].backward.push_back(seconds);
+    clear();
+  }
+  void clear() {
+    forward_.clear();
+    backward_.clear();
+  }
+
+ private:
+  std::map<std::string, double> forward_;
+  std::map<std::string, double> backward_;
+};
+
+// A layer's shape; times are left at 0.
+ProfiledLayer shape_of(const Model<float>& model, std::size_t layer, const std::string& label,
+                       std::int64_t rows) {
+  const LayerCost cost = model.layer(layer).cost();
+  ProfiledLayer shape;
+  shape.name = label + " " + model.layer_name(layer);
+  shape.input = layer == 0 ? model.input() : model.layer(layer - 1).output();
+  shape.output = model.layer(layer).output();
+  const auto [first, end] = model.parameters_of(layer);
+  for (int parameter = first; parameter < end; ++parameter) {
+    shape.parameters += model.parameters()[static_cast<std::size_t>(parameter)].shape.elems();
+  }
+  shape.forward_macs = cost.forward_macs;
+  shape.backward_macs = cost.input_macs + cost.weight_macs;
+  shape.rows = rows;
+  return shape;
+}
+
+}  // namespace
+
+Result<std::vector<ProfiledLayer>> measure_layers(const Model<float>& model, const DataSet& data,
+                                                  const std::string& label, std::int64_t rows,
+                                                  int rounds) {
+  GW_TRY(check_at_least_one("rows", rows));
+  GW_TRY(check_at_least_one("rounds", rounds));
+  if (rows > data.train().count()) {
+    return Status(Code::kInvalidArgument,
+                  format("profile: micro-batches of %lld samples of %s (expected at most %lld)",
+                         static_cast<long long>(rows), data.name().c_str(),
+                         static_cast<long long>(data.train().count())));
+  }
+  GW_ASSIGN(BatchPass pass, BatchPass::create(model, data, rows));
+  std::vector<float> params(static_cast<std::size_t>(parameter_elems(model.parameters())));
+  init_parameters<float>(model.parameters(), 1, params);
+  std::vector<float> grads(static_cast<std::size_t>(model.gradients().elems()));
+  std::vector<std::uint32_t> samples(static_cast<std::size_t>(rows));
+  std::iota(samples.begin(), samples.end(), 0U);
+  PassTimes times;
+  const OnTrainerSpan told = [&times](const TrainerSpan& span) { times.hear(span); };
+  pass.tell(&told);
+  std::map<std::string, LayerRounds> all;
+  for (int round = -1; round < rounds; ++round) {
+    GW_TRY(pass.run(params, {.samples = samples}, grads, [](int) { return Status(); }).error());
+    if (round >= 0) times.end_round(all);
+    times.clear();
+  }
+  std::vector<ProfiledLayer> layers;
+  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+    ProfiledLayer& one = layers.emplace_back(shape_of(model, layer, label, rows));
+    const LayerRounds& found = all[model.layer_name(layer)];
+    one.forward_seconds = median(found.forward);
+    one.backward_seconds = median(found.backward);
+  }
+  return layers;
+}
+
+Result<ProfiledOptimizer> measure_optimizer(const std::string& name, std::int64_t elements,
+                                            int rounds) {
+  GW_TRY(check_at_least_one("elements", elements));
+  GW_TRY(check_at_least_one("rounds", rounds));
+  const SliceTable slices{{.name = "tensor", .elems = elements}};
+  GW_ASSIGN(const auto optimizer, make_optimizer({.name = name}, slices));
+  std::vector<float> parameters(static_cast<std::size_t>(elements), 0.5F);
+  const std::vector<float> gradients(parameters.size(), 0.25F);
+  std::vector<double> seconds;
+  for (int round = -1; round < rounds; ++round) {
+    const Clock::time_point begin = Clock::now();
+    GW_TRY(optimizer->step(parameters, gradients, 1e-3));
+    if (round >= 0) seconds.push_back(seconds_between(begin, Clock::now()));
+  }
+  return ProfiledOptimizer{.name = name, .elements = elements, .seconds = median(seconds)};
+}
+
+}  // namespace gradwire

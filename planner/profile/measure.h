@@ -1,0 +1,28 @@
+// Measuring what training takes on this machine: layers by shape, and optimizers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gradwire/status.h"
+#include "planner/profile/profile.h"
+#include "trainer/data/data_set.h"
+#include "trainer/model.h"
+
+namespace gradwire {
+
+// One entry for each layer of the model, named "LABEL LAYER", in its order: medians of `rounds`
+// passes, after one that is not counted, of micro-batches with the first `rows` training samples of
+// `data`. As training computes them on the host, on the calling thread. kInvalidArgument: rows or
+// rounds below 1, more rows than there are samples, a model that is not of the data.
+Result<std::vector<ProfiledLayer>> measure_layers(const Model<float>& model, const DataSet& data,
+                                                  const std::string& label, std::int64_t rows,
+                                                  int rounds);
+
+// One step of sgd with momentum, adamw or lamb: the median of `rounds`, after one that is not
+// counted. kInvalidArgument: elements or rounds below 1, and as make_optimizer().
+Result<ProfiledOptimizer> measure_optimizer(const std::string& name, std::int64_t elements,
+                                            int rounds);
+
+}  // namespace gradwire
