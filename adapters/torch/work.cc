@@ -83,13 +83,16 @@ void GradwireWork::begin() {
   }
   followed_ = operation_.stream.has_value();
   if (followed_) completion_->followed->begin();
-  at_start_ = at_start_ && follow_at_start();
+  int done = 0;
+  // What has ended by now needs no other stream: neither do operations of a CUDA graph that is
+  // captured, which have then, and whose capture that stream would join.
+  const bool ended = gw_work_test(handle_, &done) == GW_OK && done != 0;
+  at_start_ = at_start_ && !ended && follow_at_start();
   if (at_start_) {
     give_future(nullptr);
     for (const auto& work : carried_) work->give_future(nullptr);
   }
-  int done = 0;
-  if (gw_work_test(handle_, &done) == GW_OK && done != 0) {  // nobody has chained anything yet
+  if (ended) {  // nobody has chained anything yet
     settle();
     complete();
     return;

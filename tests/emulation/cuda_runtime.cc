@@ -230,6 +230,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   gradwire::emulation::need_context();
+  gradwire::emulation::leave_capture(stream);
   gradwire::emulation::destroy_stream(stream);
   return cudaSuccess;
 }
@@ -241,7 +242,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (gradwire::emulation::wait_in_capture(stream, event)) return cudaSuccess;
+  if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureIsolation;
+  if (gradwire::emulation::is_in_capture(event)) return cudaErrorStreamCaptureIsolation;
   gradwire::emulation::wait_for(stream, event);
   return cudaSuccess;
 }
@@ -260,15 +263,16 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   gradwire::emulation::need_context();
-  if (gradwire::emulation::spoils_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   const cudaError_t error = gradwire::emulation::check_event(event, stream);
   if (error != cudaSuccess) return error;
+  if (gradwire::emulation::record_in_capture(event, stream)) return cudaSuccess;
   gradwire::emulation::record(event, stream);
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   gradwire::emulation::need_context();
   if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
+  if (gradwire::emulation::is_in_capture(event)) return cudaErrorCapturedEvent;
   return gradwire::emulation::has_passed(event) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {

@@ -1,5 +1,6 @@
 #include "tests/emulation/graphs.h"
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -80,6 +81,56 @@ bool spoils_blocking_captures() {
   return any;
 }
 
+bool record_in_capture(CUevent_st* event, CUstream_st* stream) {
+  event->recording.reset();
+  event->reached.clear();
+  if (stream == nullptr || !stream->recording) return false;
+  event->recording = stream->recording;
+  event->reached = stream->recording->streams[stream];
+  event->point = nullptr;
+  return true;
+}
+
+bool wait_in_capture(CUstream_st* stream, const CUevent_st* event) {
+  const auto recording = event->recording.lock();
+  if (stream == nullptr || !recording || recording->ended) return false;
+  if (stream->recording && stream->recording != recording) return false;
+  stream->recording = recording;
+  Reached& here = recording->streams[stream];
+  for (const auto& [other, count] : event->reached) here[other] = std::max(here[other], count);
+  return true;
+}
+
+bool is_in_capture(const CUevent_st* event) {
+  const auto recording = event->recording.lock();
+  return recording != nullptr && !recording->ended;
+}
+
+void leave_capture(CUstream_st* stream) {
+  if (!stream->recording) return;
+  stream->recording->failed = true;
+  stream->recording->streams.erase(stream);
+}
+
+namespace {
+
+// Ends it for all its streams; whether the first one comes after all that the others were given.
+bool end_of_streams(Recording& recording) {
+  recording.ended = true;
+  const Reached last = recording.streams[recording.origin];
+  bool joined = true;
+  for (const auto& [stream, reached] : recording.streams) {
+    stream->recording = nullptr;
+    const auto own = reached.find(stream);
+    if (own == reached.end()) continue;
+    const auto seen = last.find(stream);
+    joined = joined && seen != last.end() && seen->second >= own->second;
+  }
+  return joined;
+}
+
+}  // namespace
+
 }  // namespace gradwire::emulation
 
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
@@ -99,6 +150,8 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (stream == nullptr || stream->recording) return cudaErrorStreamCaptureUnsupported;
   stream->recording = std::make_shared<gradwire::emulation::Recording>();
+  stream->recording->origin = stream;
+  stream->recording->streams[stream] = {};
   auto& captures = gradwire::emulation::captures_now();
   const std::lock_guard lock(captures.mutex);
   captures.under_way.push_back(
@@ -108,12 +161,15 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (stream == nullptr || !stream->recording) return cudaErrorInvalidValue;
-  const auto recording = std::exchange(stream->recording, nullptr);
+  const auto recording = stream->recording;
+  if (recording->origin != stream) return cudaErrorStreamCaptureUnmatched;
   auto& captures = gradwire::emulation::captures_now();
   const std::lock_guard lock(captures.mutex);
   std::erase_if(captures.under_way, [&](const auto& one) { return one.recording == recording; });
-  *graph = recording->failed ? nullptr : new CUgraph_st{recording};
-  return recording->failed ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+  const bool joined = gradwire::emulation::end_of_streams(*recording);
+  *graph = recording->failed || !joined ? nullptr : new CUgraph_st{recording};
+  if (recording->failed) return cudaErrorStreamCaptureUnsupported;
+  return joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {

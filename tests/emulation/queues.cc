@@ -373,6 +373,7 @@ void drain_all() { Queues::all().drain_all(); }
 void enqueue(CUstream_st* stream, std::function<void()> work, std::function<void()> before) {
   if (stream != nullptr && stream->recording) {
     stream->recording->work.push_back(std::move(work));
+    ++stream->recording->streams[stream][stream];
     return;
   }
   Queues::all().push(queue_of(stream), std::move(work), nullptr, std::move(before));

@@ -16,10 +16,13 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "tests/emulation/chance.h"
+
+struct CUstream_st;
 
 namespace gradwire::emulation {
 
@@ -59,11 +62,17 @@ struct Queue {
   std::condition_variable changed = {};
 };
 
-// What a captured stream was given.
+// How many pieces of work each stream of a capture had then been given.
+using Reached = std::map<CUstream_st*, std::size_t>;
+
+// What a captured stream was given, and those that have joined its capture.
 struct Recording {
+  CUstream_st* origin = nullptr;
+  std::map<CUstream_st*, Reached> streams = {};  // what each of them comes after, its own included
   std::vector<std::function<void()>> work = {};
   std::vector<void*> memory = {};    // freed within it: goes with the last graph of it
   std::atomic<bool> failed = false;  // something that cannot be captured was asked for
+  bool ended = false;
   ~Recording();
 };
 
@@ -76,7 +85,9 @@ struct CUstream_st {
 struct CUevent_st {
   int device = 0;
   bool timed = true;
-  std::shared_ptr<gradwire::emulation::Point> point = {};  // null: never recorded
+  std::shared_ptr<gradwire::emulation::Point> point = {};        // null: never recorded
+  std::weak_ptr<gradwire::emulation::Recording> recording = {};  // where it was, in a capture
+  gradwire::emulation::Reached reached = {};                     // then
 };
 
 namespace gradwire::emulation {

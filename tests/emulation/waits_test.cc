@@ -162,6 +162,39 @@ TEST(Waits, WhatIsDoneBesideACaptureSpoilsNone) {
   EXPECT_TRUE(capture.ends_well());
 }
 
+// Another stream is captured from where it waits for the first one's event on, and must be waited
+// for by the end.
+TEST(Waits, StreamsJoinACaptureByEvents) {
+  for (const bool joined : {true, false}) {
+    const cuda::OwnedStream first = make_stream_apart();
+    const cuda::OwnedStream second = make_stream_apart();
+    const cudaStream_t here = cuda::native(first.stream());
+    const cudaStream_t there = cuda::native(second.stream());
+    const Buffer data = make_buffer(kDevice);
+    cudaEvent_t fork = nullptr;
+    cudaEvent_t join = nullptr;
+    ASSERT_EQ(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming), cudaSuccess);
+    ASSERT_EQ(cudaEventCreateWithFlags(&join, cudaEventDisableTiming), cudaSuccess);
+    ASSERT_EQ(cudaStreamBeginCapture(here, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(fork, here), cudaSuccess);
+    ASSERT_EQ(cudaStreamWaitEvent(there, fork, 0), cudaSuccess);
+    ASSERT_EQ(cudaMemsetAsync(data.bytes().data(), 7, 1, there), cudaSuccess);
+    ASSERT_EQ(cudaEventRecord(join, there), cudaSuccess);
+    if (joined) {
+      ASSERT_EQ(cudaStreamWaitEvent(here, join, 0), cudaSuccess);
+    }
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(here, &graph),
+              joined ? cudaSuccess : cudaErrorStreamCaptureUnjoined);
+    EXPECT_EQ(graph != nullptr, joined);
+    if (graph != nullptr) {
+      EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+    }
+    EXPECT_EQ(cudaEventDestroy(fork), cudaSuccess);
+    EXPECT_EQ(cudaEventDestroy(join), cudaSuccess);
+  }
+}
+
 // The graph would wait for the host each time that it is launched.
 TEST(Waits, NoGateClosesAStreamThatIsCaptured) {
   const cuda::OwnedStream stream = make_stream_apart();

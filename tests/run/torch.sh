@@ -62,8 +62,11 @@ torch_of() {
     on_torch "$library" "${test}_test.py"
   done
   say "with tensors on emulated devices"
-  for test in device counts by_name modes faults bench_rows; do
+  for test in device counts nccl by_name collectives modes compression parallel faults bench_rows; do
     GRADWIRE_TEST_DEVICE=emulated on_torch "$(of_the_emulator "$1")" "${test}_test.py"
+  done
+  for test in methods stock_hook; do  # the models of ten million parameters would take hours there
+    GRADWIRE_TEST_DEVICE=emulated on_torch "$(of_the_emulator "$1")" "${test}_test.py" --short
   done
   python3 tests/multiprocess/launchers_test.py "$1/apps/gradwire" --whole torchrun torchrun_in_srun || status=1
 }

@@ -227,6 +227,21 @@ def barriers(rank, size):
     dist.barrier()
 
 
+def mismatches(rank, size):
+    """Ranks whose calls differ are told so, by name, by a wait with a limit and by the next call."""
+    group = dist.new_group()
+    work = dist.all_reduce(torch.ones(4 if rank == 0 else 5), group=group, async_op=True)
+    for call in (lambda: work.wait(datetime.timedelta(seconds=60)), lambda: dist.all_reduce(torch.ones(4), group=group)):
+        try:
+            call()
+            raise AssertionError("sums of 4 and of 5 elements ended")
+        except dist.DistBackendError as error:
+            assert re.search("rank [0-9].*all_reduce", str(error)) and "4" in str(error) and "5" in str(error), error
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)  # other groups go on
+    assert tensor.cpu().tolist() == [size] * 2, tensor
+
+
 def refused(rank, size):
     here, there = torch.ones(4), torch.ones(4, device="cpu")
     cases = [
@@ -292,6 +307,9 @@ class OnADevice(unittest.TestCase):
 
     def test_barriers_of_devices(self):
         self.on_ranks(barriers)
+
+    def test_calls_that_differ_are_named(self):
+        self.on_ranks(mismatches)
 
     def test_refusals(self):
         self.on_ranks(refused)

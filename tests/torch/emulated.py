@@ -28,7 +28,7 @@ def _compile(library, target):
     includes = [ROOT / "tests/emulation/runtime", ROOT, ROOT / "include"]
     foreign = [sysconfig.get_paths()["include"], base / "include", base / "include/torch/csrc/api/include"]
     unit = target.with_suffix(f".{os.getpid()}.cc")
-    unit.write_text("".join(f'#include "tests/torch/device/{name}.cc"\n' for name in ("streams", "memory", "operators")))
+    unit.write_text("".join(f'#include "tests/torch/device/{name}.cc"\n' for name in ("streams", "memory", "pinned", "operators", "module")))
     built = target.with_suffix(f".{os.getpid()}.so")
     command = ["g++", "-std=c++20", "-O0", "-fPIC", "-shared", f"-DTORCH_EXTENSION_NAME={NAME}",
                *(f"-I{path}" for path in includes), *(f"-isystem{path}" for path in foreign), str(unit), "-o", str(built), str(library),
@@ -73,11 +73,27 @@ def load():
     return calls
 
 
+class _Current:
+    """torch.emulated.device(index): that device is the thread's inside."""
+
+    def __init__(self, device):
+        index = device if isinstance(device, int) else torch.device(device).index
+        self._index = torch.emulated.calls.current_device() if index is None else index
+
+    def __enter__(self):
+        self._before = torch.emulated.calls.current_device()
+        torch.emulated.calls.set_device(self._index)
+
+    def __exit__(self, *_):
+        torch.emulated.calls.set_device(self._before)
+
+
 def _module(calls):
     """What PyTorch's Python code asks of a device's module."""
     module = types.ModuleType("torch.emulated")
     module.calls = calls
     module.device_count, module.current_device, module.set_device = calls.device_count, calls.current_device, calls.set_device
+    module.device = _Current
     module.is_available = module.is_initialized = lambda: True
     module._is_in_bad_fork = lambda: False
     module.manual_seed = module.manual_seed_all = lambda seed: None
@@ -99,11 +115,18 @@ def here():
 def begin(backend):
     """Makes the device that of new tensors in this process, if it has the backend, and returns the text for init_process_group: the
     backend for the host's tensors and for the device's. Gloo, with which results are compared, has the host's alone."""
-    global _here
     if DEVICE == "cpu" or backend == "gloo":
         return backend
     load()
-    torch.set_default_device(DEVICE)
+    return use(backend)
+
+
+def use(backend, index=None):
+    """begin() of the calling thread, where the module is loaded already; on the device of that number."""
+    global _here
+    if index is not None:
+        torch.emulated.set_device(index)
+    torch.set_default_device(DEVICE if index is None else f"{DEVICE}:{index}")
     _here = DEVICE
     return f"cpu:{backend},{DEVICE}:{backend}"
 

@@ -7,17 +7,18 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/DeviceGuard.h>
-#include <cuda_runtime_api.h>
-#include <pybind11/pybind11.h>
 #include <torch/library.h>
 
 #include <algorithm>
 
-#include "tests/emulation/emulated_device.h"
 #include "tests/torch/device/memory.h"
+#include "tests/torch/device/operators.h"
+#include "tests/torch/device/pinned.h"
 #include "tests/torch/device/streams.h"
 
 namespace gradwire::emulated_torch {
@@ -133,6 +134,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
   m.impl("_reshape_alias", &at::native::_reshape_alias);
+  m.impl("view_as_real", &at::native::view_as_real);
+  m.impl("view_as_complex", &at::native::view_as_complex);
+  m.impl("unfold", &at::native::unfold);
   m.impl("record_stream", &record_stream);
 }
 
@@ -144,7 +148,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
-  c10::DeviceIndex deviceCount() const override { return 2; }
+  c10::DeviceIndex deviceCount() const override { return kDevices; }
   c10::DeviceIndex getCurrentDevice() const override {
     return static_cast<c10::DeviceIndex>(current_device());
   }
@@ -158,48 +162,18 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Device getDeviceFromPtr(void*) const override {
     return {kType, static_cast<c10::DeviceIndex>(current_device())};
   }
-  // Copies from it have been read by the host when they return, so that any memory will do.
-  c10::Allocator* getPinnedMemoryAllocator() const override { return c10::GetCPUAllocator(); }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override {
     resize_storage(storage, bytes);
   }
 };
 
-void check(cudaError_t status) {
-  TORCH_CHECK(status == cudaSuccess, "the emulated device: CUDA's error ",
-              static_cast<int>(status));
-}
+}  // namespace
 
-void start() {
+void register_hooks() {
   static Hooks hooks;
-  emulation::play_devices(2);
   at::RegisterPrivateUse1HooksInterface(&hooks);
 }
 
-}  // namespace
 }  // namespace gradwire::emulated_torch
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
-  using namespace gradwire::emulated_torch;
-  start();
-  module.def("device_count", [] { return 2; });
-  module.def("current_device", [] { return current_device(); });
-  module.def("set_device", [](int device) { current_device() = device; });
-  // By the address of a stream (torch.Stream.native_handle).
-  module.def("hold", [](std::uintptr_t stream) {
-    gradwire::emulation::hold(reinterpret_cast<void*>(stream));
-  });
-  module.def("release", [](std::uintptr_t stream) {
-    gradwire::emulation::release(reinterpret_cast<void*>(stream));
-  });
-  module.def("begin_capture", [](std::uintptr_t stream) {
-    check(cudaStreamBeginCapture(reinterpret_cast<cudaStream_t>(stream),
-                                 cudaStreamCaptureModeThreadLocal));
-  });
-  module.def("end_capture", [](std::uintptr_t stream) {
-    cudaGraph_t graph = nullptr;
-    check(cudaStreamEndCapture(reinterpret_cast<cudaStream_t>(stream), &graph));
-    if (graph != nullptr) check(cudaGraphDestroy(graph));
-  });
-  module.def("launches", [] { return gradwire::emulation::launches_on(0); });
-}

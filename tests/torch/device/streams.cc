@@ -12,7 +12,6 @@
 namespace gradwire::emulated_torch {
 namespace {
 
-constexpr int kDevices = 2;
 constexpr c10::StreamId kPool = 8;  // streams of a device and a priority, beside the default one
 
 thread_local int thread_device = 0;

@@ -18,6 +18,7 @@
 namespace gradwire::emulated_torch {
 
 inline constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
+inline constexpr int kDevices = 4;
 
 // c10::Error with the text.
 void need(const Status& status);
