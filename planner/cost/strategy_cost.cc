@@ -227,10 +227,11 @@ class Lowering {
     const std::int64_t chunk = share(compressed(bytes, problem_.options.gradient_ratio), 1, ranks);
     TimelineTask task{.after = std::move(after)};
     std::int64_t slowest = 0;
+    std::int64_t latency = 0;
     for (std::size_t i = 0; i < devices.size(); ++i) {
       const ClusterPath& path = problem_.paths.at(devices[i], devices[(i + 1) % devices.size()]);
       slowest = std::max(slowest, send_ticks(path, chunk));
-      task.latency = std::max(task.latency, 2 * (ranks - 1) * path.latency);
+      latency = std::max(latency, path.latency);
       task.resources.insert(task.resources.end(), path.resources.begin(), path.resources.end());
     }
     std::ranges::sort(task.resources);
@@ -240,7 +241,8 @@ class Lowering {
       most = std::max<std::int64_t>(most, std::ranges::count(task.resources, port));
     }
     task.resources.erase(std::ranges::unique(task.resources).begin(), task.resources.end());
-    task.ticks = 2 * (ranks - 1) * most * slowest;
+    // Its rounds wait for one another, and the next tensor's for the last of them.
+    task.ticks = 2 * (ranks - 1) * (latency + most * slowest);
     add(Pass::kBackward, std::move(task),
         {StrategyTask::Kind::kReduce, number, devices.front(), devices.front()});
   }

@@ -83,7 +83,8 @@ struct LoweredStrategy {
 //   send       of what one part reads of another on another device, over the path's ports; what
 //              several parts on one device read alike is sent once on the way forward
 //   reduce     an all-reduce of the gradients among the devices that have the same parameters, as
-//              a ring: 2 (n - 1) messages of 1/n, over all ports of the ring at once
+//              a ring: 2 (n - 1) messages of 1/n one after another, over all ports of the ring at
+//              once, which it has until its last message has arrived
 //
 // A device does one operator at a time: the one that has been ready longest, then by the graph's
 // order. Ports likewise. Not modelled: halos of divided images, the addition of partial sums, the

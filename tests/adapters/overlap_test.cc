@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <barrier>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <span>
@@ -15,6 +16,7 @@
 #include "adapters/trainer/trace/rank_trace.h"
 #include "base/elements.h"
 #include "tests/adapters/modes/virtual_ranks.h"
+#include "tests/adapters/planned_replicas.h"
 #include "tests/support/aggregate_job.h"
 #include "tests/trainer/test_strategies.h"
 #include "tests/trainer/training_problems.h"
@@ -144,6 +146,28 @@ TEST(Overlap, T8_ExposedCommunicationIsWhatBackwardDoesNotCover) {
                   largest)
           << ranks << " ranks";
       EXPECT_GT(exposed, 0);  // the last bucket is complete when backward ends
+    }
+  }
+}
+
+// The planner's simulator lowers a data-parallel step to the same times, to the nanosecond.
+TEST(Overlap, ThePlannersStepOfReplicasIsTheAggregators) {
+  constexpr double kNanoseconds = 1e9;
+  // Chunks of whole nanoseconds for 2, 3 and 4 ranks.
+  const std::vector<std::vector<Layer>> models{
+      {{1200, 1e-3}, {2400, 1e-3}, {1200, 1e-3}, {6000, 1e-3}},
+      {{24000, 1e-5}, {24000, 1e-5}, {24000, 1e-5}, {240000, 1e-5}},
+      {{12000, 4e-5}, {36000, 1e-5}, {1200, 3e-5}, {24000, 2e-5}}};
+  for (const int ranks : {2, 3, 4}) {
+    for (const std::vector<Layer>& layers : models) {
+      std::vector<std::pair<std::int64_t, std::int64_t>> asked;
+      for (const Layer& layer : layers) {
+        asked.emplace_back(layer.elems, std::llround(layer.seconds * kNanoseconds));
+      }
+      const Timeline real = second_step(ranks, layers, true);
+      const double seconds = between(real.start, real.exchange_end);
+      EXPECT_EQ(planned_replicas(ranks, kModelLinks, asked), std::llround(seconds * kNanoseconds))
+          << ranks << " ranks";
     }
   }
 }
