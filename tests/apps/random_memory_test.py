@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""What a run is predicted to hold is what its arena counts, on random configurations of all axes: model, replicas, ranks that
+share tensors, stages (also by hand) and schedules, ZeRO, micro-batches, precision, optimizer, activation checkpointing,
+offload, compressor. Of those that `gradwire plan` can be asked for, it says the same, and --device-mem refuses what exceeds it
+and nothing that fits.
+
+usage: random_memory_test.py PATH/TO/gradwire
+
+A seed is a configuration; a failure names its command. A sample of them, and all 60 where GRADWIRE_TEST_FULL is set.
+"""
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import unittest
+
+GRADWIRE = os.path.abspath(sys.argv.pop(1))
+LIMIT = 120  # seconds for one command
+CONFIGURATIONS = 60
+SAMPLE = 10
+FULL = os.environ.get("GRADWIRE_TEST_FULL") is not None
+V_FORMS = ("zb-v", "zb-v-half", "zb-v-min")
+STREAMS = ("pipedream", "2bw")
+CHUNKED = ("interleaved", "breadth-first")
+SCHEDULES = ("gpipe", "1f1b", "zb-h1", *CHUNKED, *V_FORMS, "chimera", *STREAMS)
+
+
+def gradwire(*words):
+    values = {name: value for name, value in os.environ.items() if not name.startswith("GRADWIRE_")}
+    return subprocess.run([GRADWIRE, *words], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LIMIT, env=values)
+
+
+def sums_to(draw, total, parts):
+    """So many numbers from 1 that add up to the total."""
+    cuts = sorted(draw.sample(range(1, total), parts - 1))
+    return [end - begin for begin, end in zip([0, *cuts], [*cuts, total])]
+
+
+class Configuration:
+    """One that runs: what does not go together is drawn again (docs/parallelism.md has the table)."""
+
+    def __init__(self, seed):
+        draw = random.Random(seed)
+        self.model = draw.choice(("gpt", "gpt", "mlp", "cnn", "resnet8"))
+        self.words = ["--model", self.model, "--data", "grammar" if self.model == "gpt" else "digits"]
+        self.blocks, self.width = draw.choice((3, 4)), draw.choice((16, 24, 32))
+        self.hidden = [draw.choice((12, 16, 20, 24)) for _ in range(draw.choice((4, 5)))]
+        self.draw_mesh(draw, seed % 2 == 0)
+        self.micro_batches = 1 if self.schedule == "pipedream" else draw.choice((4, 6, 8)) if self.pp > 1 else draw.choice((1, 2, 3))
+        if self.schedule == "chimera":
+            self.micro_batches += self.micro_batches % 2
+        self.rows = draw.choice((8, 12, 16))  # samples of a micro-batch
+        flush = self.schedule not in STREAMS
+        self.zero = draw.choice((0, 1, 2, 3)) if flush and self.schedule != "chimera" else draw.choice((0, 1))
+        self.precision = draw.choice(("fp32", "bf16", "fp16") if flush else ("fp32", "bf16"))
+        self.optimizer = draw.choice(("sgd", "nesterov", "adamw"))
+        splits = self.schedule == "zb-h1" or self.schedule in V_FORMS
+        self.recompute = "none" if splits else draw.choice(("none", "none", "full", "selective", "2"))
+        self.tied = self.model == "gpt" and flush and self.schedule != "chimera" and draw.random() < 0.5
+        self.offload = draw.choice(("none", "none", "optimizer", "parameters")) if flush else "none"
+        self.compressor = draw.choice(("none", "none", "cast:fp16", "qsgd:bits=4", "signsgd:ef=ef14"))
+        if self.offload == "parameters" and self.zero in (1, 2):
+            self.offload = "optimizer"
+        if seed % 2 == 0:  # such as gradwire plan can be asked for
+            self.offload = self.compressor = "none"
+            self.optimizer = draw.choice(("sgd", "adamw"))
+            self.tied = self.model == "gpt" and flush
+            self.recompute = {"2": "full"}.get(self.recompute, self.recompute)
+
+    def draw_mesh(self, draw, asked):
+        self.dp = draw.choice((1, 2))
+        self.tp, self.layout, self.pp, self.schedule, self.chunks = draw.choice((1, 1, 2)), "", 1, "1f1b", 1
+        images = self.model in ("cnn", "resnet8")
+        if self.tp == 2:
+            self.layout = draw.choice(("/hybrid", "/spatial[1x2]") if images else ("", "/megatron[sequence=on]"))
+            if self.model == "mlp":
+                self.layout = ""
+        if not (images and self.tp == 2):
+            self.pp = draw.choice((1, 2, 2, 3)) if not asked else 1 if self.model != "gpt" else draw.choice((2, 3, 4))
+        if self.pp == 1:
+            return
+        served = [one for one in SCHEDULES if one != "chimera" or self.pp == 2]
+        if self.model in ("cnn", "resnet8", "mlp"):  # few layers with parameters
+            served = [one for one in served if self.pp == 2 or one not in (*CHUNKED, *V_FORMS)]
+        if self.model == "cnn":
+            self.pp, served = 2, ["gpipe", "1f1b", "zb-h1", *STREAMS]
+        self.schedule = draw.choice(served)
+        self.chunks = 2 if self.schedule in (*CHUNKED, *V_FORMS) else 1
+        self.by_hand = None
+        if self.model == "gpt" and draw.random() < 0.5:
+            while self.by_hand is None or self.by_hand[-1] == 1:  # a tied head has no parameters of its own
+                self.by_hand = sums_to(draw, 3 + 2 * self.blocks, self.pp * self.chunks)
+
+    def parallel(self):
+        items = [f"dp={self.dp}", f"tp={self.tp}{self.layout}"]
+        if self.pp > 1:
+            stages = "" if self.by_hand is None else "[stages=" + "+".join(map(str, self.by_hand)) + "]"
+            items.append(f"pp={self.pp}/{self.schedule}{stages}")
+        return ",".join(items)
+
+    def replicas(self):
+        return self.dp * (2 if self.schedule == "chimera" and self.pp > 1 else 1)
+
+    def run_words(self):
+        shape = []
+        if self.model == "gpt":
+            shape = ["--layers", str(self.blocks), "--width", str(self.width), "--heads", "2", "--context", "16"]
+        if self.model == "mlp":
+            shape = ["--hidden", ",".join(map(str, self.hidden))]
+        batch = self.rows * self.micro_batches * self.dp
+        return [*self.words, *shape, "--parallel", self.parallel(), "--accumulate", str(self.micro_batches), "--batch", str(batch),
+                "--zero", str(self.zero), "--precision", self.precision, "--optimizer", self.optimizer, "--recompute", self.recompute,
+                "--offload", self.offload, "--compressor", self.compressor, *(["--tied"] if self.tied else []), "--steps", "3",
+                "--lr", "0.001"]
+
+    def plan_words(self, vocabulary):
+        """None: `gradwire plan` has no such question, or answers it by a closed form of whole layers."""
+        flush = self.schedule not in STREAMS
+        if self.offload != "none" or self.optimizer == "nesterov" or self.compressor != "none":
+            return None
+        if self.model == "gpt" and (self.pp == 1 or self.tied != flush):
+            return None
+        if self.model != "gpt" and self.pp > 1:
+            return None
+        shape = ["--layers", str(self.blocks), "--width", str(self.width), "--heads", "2", "--sequence", "16", "--vocabulary",
+                 str(vocabulary)]
+        if self.model != "gpt":
+            shape = ["--model", self.model, "--image", "1x8x8", "--hidden", ",".join(map(str, self.hidden))]
+            if self.model != "mlp":
+                shape = shape[:-2]
+        optimizer = {"sgd": "momentum"}.get(self.optimizer, self.optimizer)
+        return [*shape, "--parallel", self.parallel(), "--accumulate", str(self.micro_batches), "--micro-batch", str(self.rows),
+                "--zero", str(self.zero), "--precision", self.precision, "--optimizer", optimizer, "--recompute", self.recompute,
+                "--memory"]
+
+
+def vocabulary_of():
+    done = gradwire("inspect", "data", "grammar", "--json")
+    return json.loads(done.stdout)["vocabulary"]
+
+
+class RandomMemory(unittest.TestCase):
+    maxDiff = None
+
+    def setUp(self):
+        self.at = tempfile.TemporaryDirectory()
+        self.addCleanup(self.at.cleanup)
+        self.file = str(pathlib.Path(self.at.name) / "m.jsonl")
+
+    def held(self, one):
+        """The tables of all ranks that hold a part."""
+        done = gradwire("train", *one.run_words(), "--memory", "--metrics", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        last = json.loads(pathlib.Path(self.file).read_text().splitlines()[-1])
+        return last["memory_bytes_by_stage"] if "memory_bytes_by_stage" in last else [last["memory_bytes"]]
+
+    def compare(self, tables):
+        compared = 0
+        for rank, table in enumerate(tables):
+            for place in ("device", "host"):
+                for what, bytes_of in table.get(place, {}).items():
+                    with self.subTest(rank=rank, place=place, what=what):
+                        if what == "activations":
+                            self.assertLessEqual(abs(bytes_of["planned"] - bytes_of["held"]), 0.01 * bytes_of["held"])
+                        elif what != "communication":
+                            self.assertEqual(bytes_of["planned"], bytes_of["held"])
+                    compared += 1
+        self.assertGreater(compared, 3)
+
+    def plan_agrees(self, one, words, tables):
+        totals = [sum(bytes_of["held"] for what, bytes_of in table["device"].items() if what != "communication") for table in tables]
+        most = max(totals)
+        done = gradwire("plan", *words, "--device-mem", str(most), "--json", "-")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        if one.pp > 1:
+            planned = [row["total_bytes"] for row in rows if row["kind"] == "rank"]
+            self.assertEqual(planned if one.tp == 1 else max(planned), totals if one.tp == 1 else most)
+        else:
+            self.assertEqual([row["total_bytes"] for row in rows if row["zero"] == one.zero], [most])
+        refused = gradwire("plan", *words, "--device-mem", str(most - 1))
+        self.assertEqual(refused.returncode, 1, refused.stdout)
+        self.assertIn("does not fit", refused.stdout + refused.stderr)
+
+    def test_what_is_predicted_is_what_is_held(self):
+        vocabulary = vocabulary_of()
+        planned = 0
+        for seed in range(CONFIGURATIONS if FULL else SAMPLE):
+            one = Configuration(seed)
+            with self.subTest(seed=seed, command="gradwire train " + " ".join(one.run_words())):
+                tables = self.held(one)
+                self.compare(tables)
+                words = one.plan_words(vocabulary)
+                if words is not None:
+                    self.plan_agrees(one, words, tables)
+                    planned += 1
+        self.assertGreater(planned, 0, "no configuration that gradwire plan can be asked for")
+
+
+if __name__ == "__main__":
+    unittest.main()
