@@ -471,6 +471,30 @@ Status RankRun::save_and_hash_whole(RunFacts& facts) {
   return report_ == nullptr ? Status() : save_safetensors(options_.save_params, whole.tensors);
 }
 
+namespace {
+
+// Collective. Of every rank that holds a part of the first replica, on the first of them.
+Result<std::vector<MemoryTable>> tables_of_parts(MeshGroups& groups, const MemoryTable& own) {
+  if (!groups.sizes().both_ways) {
+    GW_ASSIGN(Communicator* const all, groups.group(MeshScope::kModel));
+    return gather_tables(*all, own);
+  }
+  // Of both directions the pipeline's ranks are two copies of the model, whose tensors peers share.
+  GW_ASSIGN(Communicator* const pipeline, groups.group(MeshScope::kPp));
+  GW_ASSIGN(std::vector<MemoryTable> tables, gather_tables(*pipeline, own));
+  if (groups.sizes().tp == 1) return tables;
+  GW_ASSIGN(Communicator* const peers, groups.group(MeshScope::kTp));
+  std::vector<MemoryTable> all;
+  // The first ranks of pipelines, which have tables, are peers.
+  for (const MemoryTable& one : tables) {
+    GW_ASSIGN(const std::vector<MemoryTable> shared, gather_tables(*peers, one));
+    all.insert(all.end(), shared.begin(), shared.end());
+  }
+  return all;
+}
+
+}  // namespace
+
 Status RankRun::finish(double accuracy) {
   std::optional<MemoryTable> memory;
   std::vector<MemoryTable> part_memory;
@@ -480,10 +504,7 @@ Status RankRun::finish(double accuracy) {
                                                       groups.sizes(), held_->plan()));
     memory = memory_table(planned, trainer_.places());
     if (held_->divides()) {
-      // Of both directions the pipeline's ranks are two copies of the model.
-      const MeshScope scope = groups.sizes().both_ways ? MeshScope::kPp : MeshScope::kModel;
-      GW_ASSIGN(Communicator* const all, groups.group(scope));
-      GW_ASSIGN(part_memory, gather_tables(*all, *memory));
+      GW_ASSIGN(part_memory, tables_of_parts(groups, *memory));
     }
   }
   GW_TRY(strategy_->keeper().gather());

@@ -119,7 +119,7 @@ class Configuration:
     def plan_words(self, vocabulary):
         """None: `gradwire plan` has no such question, or answers it by a closed form of whole layers."""
         flush = self.schedule not in STREAMS
-        if self.offload != "none" or self.optimizer == "nesterov" or self.compressor != "none":
+        if self.offload != "none" or self.optimizer == "nesterov" or self.compressor != "none" or self.recompute == "2":
             return None
         if self.model == "gpt" and (self.pp == 1 or self.tied != flush):
             return None
