@@ -20,6 +20,8 @@ warnings.filterwarnings("ignore")
 # Without these two keys tensors as small as here travel as they are.
 ALL = ",dense_1d=false,min_elems=0"
 TOP_K = "topk:ratio=0.1,ef=ef14" + ALL
+# On a device also three.
+SIZES = (2,) if emulated.DEVICE == "cpu" else (2, 3)
 METHODS = ["cast:bf16" + ALL, "qsgd:bits=4,ef=ef14" + ALL, TOP_K, "powersgd:rank=2,ef=ef14,min_elems=0", "signsgd:scale=l1,ef=ef14" + ALL]
 
 
@@ -323,7 +325,8 @@ def beside_gloo(rank, size):
 
 class Compression(unittest.TestCase):
     def test_lossless_is_what_ddp_does(self):
-        ranks.run(2, lossless_is_ddp)
+        for size in SIZES:
+            ranks.run(size, lossless_is_ddp)
 
     def test_top_k_by_hand(self):
         for size in (2, 3):
@@ -334,13 +337,16 @@ class Compression(unittest.TestCase):
             ranks.run(3, methods, make, seconds=120 if emulated.DEVICE == "cpu" else 600)
 
     def test_buckets_do_not_matter(self):
-        ranks.run(2, buckets)
+        for size in SIZES:
+            ranks.run(size, buckets)
 
     def test_unused_parameters(self):
-        ranks.run(2, unused)
+        for size in SIZES:
+            ranks.run(size, unused)
 
     def test_rules_by_the_modules_names(self):
-        ranks.run(2, rules)
+        for size in SIZES:
+            ranks.run(size, rules)
 
     def test_state_resumes_and_moves_to_fewer_ranks(self):
         import tempfile
@@ -350,21 +356,26 @@ class Compression(unittest.TestCase):
             ranks.run(2, other_ranks, share, 3)
 
     def test_a_pickled_state(self):
-        ranks.run(2, hook_of_frameworks)
+        for size in SIZES:
+            ranks.run(size, hook_of_frameworks)
 
     def test_gradients_of_sixteen_bits(self):
         for size in (2, 3):
             ranks.run(size, sixteen_bits)
 
     def test_mixed_precision(self):
-        ranks.run(2, mixed_precision)
+        for size in SIZES:
+            ranks.run(size, mixed_precision)
 
     def test_sharded_training(self):
-        ranks.run(2, sharded, "none", 1e-6)
-        ranks.run(2, sharded, "qsgd:bits=4,ef=ef14,min_elems=0", None)
+        for size in SIZES:
+            ranks.run(size, sharded, "none", 1e-6)
+        for size in SIZES:
+            ranks.run(size, sharded, "qsgd:bits=4,ef=ef14,min_elems=0", None)
 
     def test_beside_a_group_of_gloo(self):
-        ranks.run(2, beside_gloo, backend="gloo")
+        for size in SIZES:
+            ranks.run(size, beside_gloo, backend="gloo")
 
 
 if __name__ == "__main__":

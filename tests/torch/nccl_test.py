@@ -2,6 +2,7 @@
 """NCCL from PyTorch, on the tests' device (emulated.py), over the NCCL that the tests play: operations, CUDA graphs of them, and
 compress() over two levels, NCCL inside nodes and messages between them."""
 
+import itertools
 import os
 import re
 import threading
@@ -96,7 +97,8 @@ def trained(rank, size, specs, group):
     return results
 
 
-def on_devices(rank, size, specs):
+def on_devices(rank, size, specs, tcp):
+    assert not tcp or "over tcp" in gradwire.torch.describe(), gradwire.torch.describe()
     return trained(rank, size, specs, None)
 
 
@@ -121,18 +123,21 @@ class OverNccl(unittest.TestCase):
     def test_compression_over_two_levels(self):
         """Two ranks to a node: sums of two have one order, so that they are the host's bits, whose levels are both of messages."""
         nodes, specs = ["one", "one", "two", "two"], SPECS[2:3] if SHORT else SPECS
-        seen, log = threads.run(nodes, on_devices, specs)
-        self.assertRegex(log, r"ncclReduce rank \d: count")
-        self.assertFalse(re.search("ncclSend", log), "between nodes by NCCL")
+        runs = []
+        for tcp in (True,) if SHORT else (True, False):
+            seen, log = threads.run(nodes, on_devices, specs, tcp, tcp=tcp)
+            self.assertRegex(log, r"ncclReduce rank \d: count")
+            self.assertFalse(re.search("ncclSend", log), "between nodes by NCCL")
+            runs.append(seen)
         kept = os.environ.pop("GRADWIRE_TEST_DEVICE")
         emulated.DEVICE = "cpu"
         try:
             wanted = ranks.run(len(nodes), on_the_host, specs, nodes)
         finally:
             os.environ["GRADWIRE_TEST_DEVICE"] = emulated.DEVICE = kept
-        for rank, parameters in enumerate(seen):
-            training.close(parameters, seen[0], 0, f"rank {rank} and 0")
-            training.close(parameters, wanted[rank], 0, f"rank {rank} and the host's")
+        for seen, rank in itertools.product(runs, range(len(nodes))):
+            training.close(seen[rank], seen[0], 0, f"rank {rank} and 0")
+            training.close(seen[rank], wanted[rank], 0, f"rank {rank} and the host's")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ kind.
 """
 
 import datetime
+import itertools
 import os
 import sys
 import tempfile
@@ -36,11 +37,15 @@ GLOO = "--gloo" in sys.argv
 sys.argv = [argument for argument in sys.argv if argument != "--gloo"]
 TRAININGS, STEPS, ROWS = (2 if SHORT else 50), 20, 32
 SECONDS_OF_A_TRAINING = 300
+# On a device also three ranks.
+SIZES = (2,) if emulated.DEVICE == "cpu" else (2, 3)
 OPERATION_SECONDS = 120  # of Gloo, which may wait for ever otherwise
-# Both have ten million parameters. A bucket holds whole tensors: the first has eight of them, the second twelve.
-WIDE = (784, 2048, 2048, 2048, 10)
-DEEP = (784, 1488, 1488, 1488, 1488, 1488, 10)
-KINDS = {"default buckets": (WIDE, {}), "12 buckets": (DEEP, {"bucket_cap_mb": 0.00003})}
+# Both have ten million parameters, 0.3 on a device of the tests. A bucket holds whole tensors: the first has eight of them, the second
+# twelve.
+PART = 1 if emulated.DEVICE == "cpu" else 8
+WIDE = (784, *[2048 // PART] * 3, 10)
+DEEP = (784, *[1488 // PART] * 5, 10)
+KINDS = {"default buckets": (WIDE, {} if PART == 1 else {"bucket_cap_mb": 25 / PART**2}), "12 buckets": (DEEP, {"bucket_cap_mb": 0.00003})}
 
 
 def images(rank, step):
@@ -112,25 +117,27 @@ def asynchronous(rank, size, kind):
 
 
 class StockHook(unittest.TestCase):
-    def train(self, kind):
+    def train(self, kind, size):
         with tempfile.TemporaryDirectory() as folder:
             progress = os.path.join(folder, "progress")
             try:
-                return ranks.run(2, trainings, kind, TRAININGS, progress, seconds=TRAININGS * SECONDS_OF_A_TRAINING)
+                return ranks.run(size, trainings, kind, TRAININGS, progress, seconds=TRAININGS * SECONDS_OF_A_TRAINING)
             finally:
                 done = ended_in(progress)
-                print(f"gradwire, blocking, {kind}: {done} of {TRAININGS} trainings of {STEPS} steps ended with equal replicas", flush=True)
+                print(f"gradwire, blocking, {kind}, {size} ranks: {done} of {TRAININGS} trainings of {STEPS} steps ended with equal replicas", flush=True)
 
     def test_blocking_with_default_buckets(self):
-        for buckets in self.train("default buckets"):
-            self.assertGreater(buckets, 1)
+        for size in SIZES:
+            for buckets in self.train("default buckets", size):
+                self.assertGreater(buckets, 1)
 
     def test_blocking_with_twelve_buckets(self):
-        self.assertEqual(self.train("12 buckets"), [12, 12])
+        for size in SIZES:
+            self.assertEqual(self.train("12 buckets", size), [12] * size)
 
     def test_asynchronous_mode_names_the_way_out(self):
-        for kind in KINDS:
-            for rank, (text, took) in enumerate(ranks.run(2, asynchronous, kind)):
+        for kind, size in itertools.product(KINDS, SIZES):
+            for rank, (text, took) in enumerate(ranks.run(size, asynchronous, kind)):
                 print(f"gradwire, asynchronous, {kind}, rank {rank}: after {took:.1f} s: {text}", flush=True)
                 if emulated.DEVICE == "cpu":
                     self.assertIn("Options(blocking=True)", text)

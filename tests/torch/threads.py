@@ -7,6 +7,8 @@ import ctypes
 import datetime
 import os
 import pathlib
+import subprocess
+import tempfile
 import threading
 import traceback
 
@@ -59,6 +61,14 @@ def _library():
     return str(path)
 
 
+def _hide_ucx():
+    """Loads a library of UCX's name that has none of its functions, which the library finds then: messages go over TCP."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "libucp.so.0")
+        subprocess.run(["g++", "-shared", "-x", "c", "/dev/null", "-Wl,-soname,libucp.so.0", "-o", path], check=True, timeout=300)
+        ctypes.CDLL(path)
+
+
 def _in_thread(rank, size, node, store, lock, function, arguments, results):
     try:
         backend = emulated.use("gradwire", rank)
@@ -74,7 +84,9 @@ def _in_thread(rank, size, node, store, lock, function, arguments, results):
         results[rank] = (False, traceback.format_exc())
 
 
-def _threads(_rank, _size, nodes, function, arguments):
+def _threads(_rank, _size, nodes, tcp, function, arguments):
+    if tcp:
+        _hide_ucx()
     calls = emulated.load()
     calls.play_nccl(_library())
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
@@ -93,7 +105,7 @@ def _threads(_rank, _size, nodes, function, arguments):
     return [result for _, result in results], calls.take_nccl_log()
 
 
-def run(nodes, function, *arguments, seconds=300.0):
+def run(nodes, function, *arguments, tcp=False, seconds=300.0):
     """function(rank, size, *arguments) on a rank for each name of a node in `nodes`, whose transport is NCCL; their results in rank order,
-    and what NCCL was called for. AssertionError: as of ranks.run()."""
-    return ranks.run(1, _threads, nodes, function, arguments, backend="gloo", seconds=seconds)[0]
+    and what NCCL was called for. Messages go over TCP, or over UCX where it is. AssertionError: as of ranks.run()."""
+    return ranks.run(1, _threads, nodes, tcp, function, arguments, backend="gloo", seconds=seconds)[0]

@@ -2,11 +2,14 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "device/cuda/capture.h"
 #include "device/cuda/memory.h"
 #include "device/ops.h"
 #include "tests/torch/device/streams.h"
@@ -25,14 +28,48 @@ struct Block {
   std::vector<c10::Stream> others = {};
 };
 
-void release(void* context) {
-  const std::unique_ptr<Block> block(static_cast<Block*>(context));
-  if (block == nullptr) return;
-  for (const c10::Stream& other : block->others) {
-    cuda::Event point = need(cuda::Event::create(native(other.device())));
-    need(point.record(Streams::all().native_of(other)));
-    need(point.before(Streams::all().native_of(block->stream)));
+// Whether the stream is captured, well or not.
+bool is_captured(const c10::Stream& stream) {
+  const auto captured = cuda::is_capturing(Streams::all().native_of(stream));
+  return !captured.has_value() || captured.value();
+}
+
+// What was let go. A stream that is captured cannot wait for others: until its end it is kept.
+class Frees {
+ public:
+  void add(std::unique_ptr<Block> block) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    late_.push_back(std::move(block));
+    std::erase_if(late_, [](const std::unique_ptr<Block>& one) { return order(*one); });
   }
+  std::mutex& mutex() { return mutex_; }
+
+ private:
+  // Has the block's own stream wait for the others. False: one of them is captured.
+  static bool order(const Block& block) {
+    if (block.others.empty()) return true;
+    if (is_captured(block.stream) ||
+        std::any_of(block.others.begin(), block.others.end(), is_captured)) {
+      return false;
+    }
+    for (const c10::Stream& other : block.others) {
+      cuda::Event point = need(cuda::Event::create(native(other.device())));
+      need(point.record(Streams::all().native_of(other)));
+      need(point.before(Streams::all().native_of(block.stream)));
+    }
+    return true;
+  }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Block>> late_;
+};
+Frees& frees() {
+  static auto* const all = new Frees;
+  return *all;
+}
+
+void release(void* context) {
+  if (context != nullptr) frees().add(std::unique_ptr<Block>(static_cast<Block*>(context)));
 }
 
 struct Allocator final : c10::Allocator {
@@ -98,6 +135,11 @@ c10::Allocator* allocator() {
   return &all;
 }
 REGISTER_ALLOCATOR(kType, allocator());
+
+void between_frees(const std::function<void()>& call) {
+  const std::lock_guard<std::mutex> lock(frees().mutex());
+  call();
+}
 
 void used_on(const c10::DataPtr& data, const c10::Stream& stream) {
   if (data.get_deleter() != &release) return;  // memory of others

@@ -5,11 +5,15 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>
 
+#include <functional>
+
 namespace gradwire::emulated_torch {
 
 c10::Allocator* allocator();
 // Memory that is freed from now on is freed after what the stream holds.
 void used_on(const c10::DataPtr& data, const c10::Stream& stream);
+// The call, while no thread frees memory: of what begins a capture.
+void between_frees(const std::function<void()>& call);
 
 // Enqueues `to` = `from` on the current stream; both are of one device.
 void copy_there(void* to, const void* from, std::size_t bytes);

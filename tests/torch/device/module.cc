@@ -8,6 +8,7 @@
 
 #include "tests/comm/nccl/fake_nccl.h"
 #include "tests/emulation/emulated_device.h"
+#include "tests/torch/device/memory.h"
 #include "tests/torch/device/operators.h"
 #include "tests/torch/device/streams.h"
 
@@ -57,7 +58,9 @@ void bind_streams(pybind11::module& module) {
   module.def("hold", [](std::uintptr_t stream) { emulation::hold(stream_at(stream)); });
   module.def("release", [](std::uintptr_t stream) { emulation::release(stream_at(stream)); });
   module.def("begin_capture", [](std::uintptr_t stream) {
-    check(cudaStreamBeginCapture(stream_at(stream), cudaStreamCaptureModeThreadLocal));
+    between_frees([stream] {
+      check(cudaStreamBeginCapture(stream_at(stream), cudaStreamCaptureModeThreadLocal));
+    });
   });
   pybind11::class_<Graph>(module, "Graph").def("launch", &Graph::launch);
   module.def("end_capture", &end_capture);
