@@ -19,14 +19,14 @@ class HostPairs final : public ChosenPairs<T> {
         payload_(most_bytes),
         own_(static_cast<std::size_t>(shape.elems())) {}
 
-  Status begin(ConstTensorView grad, std::uint64_t step, const Stream& stream) override {
-    GW_TRY(this->method_->begin(grad, step, stream));
-    GW_ASSIGN(const std::size_t bytes, this->method_->encode(0, payload_, stream));
+  Status begin(ConstTensorView grad, std::uint64_t step, const Stream&) override {
+    GW_TRY(this->method_->begin(grad, step, {}));
+    GW_ASSIGN(const std::size_t bytes, this->method_->encode(0, payload_, {}));
     const std::array<ConstByteSpan, 1> payload{ConstByteSpan(payload_).first(bytes)};
-    GW_TRY(this->method_->absorb(0, payload, stream));
+    GW_TRY(this->method_->absorb(0, payload, {}));
     const TensorView own(reinterpret_cast<std::byte*>(own_.data()), this->shape_,
                          DTypeOf<T>::kValue);
-    GW_TRY(this->method_->finish(own, {}, stream));
+    GW_TRY(this->method_->finish(own, {}, {}));
     this->index_.clear();
     this->values_.clear();
     for (std::size_t i = 0; i < own_.size(); ++i) {

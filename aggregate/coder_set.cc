@@ -113,7 +113,7 @@ Result<std::size_t> encode_all(std::vector<CodedParameter>& coders, int round, B
   lengths.assign(coders.size(), 0);
   GW_TRY(all_on_workers(workers, coders.size(), [&](std::size_t i) -> Status {
     if (round_of(coders[i], round) == nullptr) return {};
-    auto wrote = encode_round(coders[i], round, room.subspan(places[i]), stream);
+    auto wrote = encode_round(coders[i], round, room.subspan(places[i]), {});
     if (!wrote.has_value()) return wrote.error();
     lengths[i] = wrote.value();
     return {};

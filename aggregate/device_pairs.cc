@@ -39,8 +39,7 @@ class DevicePairs final : public ChosenPairs<float> {
   Status finish(TensorView mean, TensorView own, const Stream& stream) override {
     if (shape_.elems() == 0) return {};
     if (all_) {
-      GW_TRY(wait_for(stream));  // a copy of memory that is not pinned waits as long as it takes
-      GW_TRY(copy_bytes(std::as_bytes(sums_), {}, mean.bytes(), mean.device(), stream));
+      GW_TRY(write_from_host(std::as_bytes(sums_), mean, stream));
       GW_TRY(scale(mean, share_, stream));
       return own.empty() ? Status() : pairs_->put(index_, values_, 1, own, stream);
     }

@@ -145,7 +145,8 @@ Status PackedGather::fold(std::size_t t, std::span<const Addend> addends, std::u
   Lane& to = lane(strip);
   const Range own = strip_of(parts_[t], size_, rank_, to.strip);
   const Slice slice = part.slice(step, rank_, stage(), own);
-  const auto wrote = part.format->fold(addends, own.size(), slice, own_wire(t, to), stream());
+  // On the host: no format of a device folds.
+  const auto wrote = part.format->fold(addends, own.size(), slice, own_wire(t, to), {});
   if (wrote.has_value()) return {};
   return part.named(wrote.error().with_context("shards by rank"));
 }

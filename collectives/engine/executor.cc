@@ -223,13 +223,14 @@ Status Execution::combine(std::span<const Step* const> action, const Slot& slot)
   return fold_with_workers(sources, to, scaled ? std::optional(1.0 / of) : std::nullopt);
 }
 
-// Every element on its own: how the tensors are divided does not show.
+// Every element on its own: how the tensors are divided does not show. In memory of the host:
+// what reduces is staged.
 Status Execution::fold_with_workers(std::span<const ConstTensorView> sources, TensorView to,
                                     std::optional<double> factor) const {
   const ReduceOp op = operands_.op == ReduceOp::kMean ? ReduceOp::kSum : operands_.op;
   const std::size_t most = to.bytes().size() / kLeastShare;
   if (operands_.workers == nullptr || most < 2) {
-    return fold(op, sources, to, factor, operands_.stream);
+    return fold(op, sources, to, factor, {});
   }
   const auto shares =
       static_cast<int>(std::min(most, static_cast<std::size_t>(operands_.workers->threads())));
@@ -240,7 +241,7 @@ Status Execution::fold_with_workers(std::span<const ConstTensorView> sources, Te
     for (const ConstTensorView& source : sources) {
       its.push_back(source.slice(share.begin, share.size()));
     }
-    outcomes[i] = fold(op, its, to.slice(share.begin, share.size()), factor, operands_.stream);
+    outcomes[i] = fold(op, its, to.slice(share.begin, share.size()), factor, {});
   });
   for (const Status& outcome : outcomes) GW_TRY(outcome);
   return {};

@@ -296,9 +296,9 @@ Result<MessageCall> MessagePath::plan(const CheckedCall& checked) {
     planned.operands.out = planned.operated.out;
   }
   if (call.kind == OpKind::kExclusiveScan && group_.rank() == 0) {
-    planned.operated.after = [op = planned.operands.op, out = call.out,
-                              stream = checked.options.stream] {
-      return fill_neutral(op, out, stream);
+    // Of the host; on a device it is staged.
+    planned.operated.after = [op = planned.operands.op, out = call.out] {
+      return fill_neutral(op, out, {});
     };
   }
   if (on_device) GW_TRY(place_on(device, planned, checked));

@@ -79,7 +79,7 @@ Status synchronize(const Stream& stream) {
 }
 
 Result<Scratch> Scratch::allocate(std::size_t bytes, const Stream& stream) {
-  if (bytes == 0) return Scratch(nullptr, stream);
+  if (bytes == 0) return Scratch(nullptr, {});
   GW_ASSIGN(void* const data, take_from_pool(bytes, stream.device, native(stream)));
   return Scratch(static_cast<std::byte*>(data), stream);
 }

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "tests/emulation/emulated_memory.h"
 #include "tests/emulation/graphs.h"
 #include "tests/emulation/queues.h"
+#include "tests/emulation/words.h"
 
 namespace gradwire::emulation {
 namespace {
@@ -25,6 +27,7 @@ std::atomic<std::size_t> allocations_left = kEndless;
 std::atomic<std::size_t> early_frees = 0;
 std::atomic<std::size_t> events_left = kEndless;
 std::atomic<std::size_t> copies_left = kEndless;
+std::atomic<bool> copies_wait = false;
 
 // One less; false when none was left.
 bool take_one(std::atomic<std::size_t>& left) {
@@ -53,10 +56,39 @@ class PinnedMemory {
     const std::lock_guard lock(mutex_);
     return most_;
   }
+  bool has(const void* data) {
+    const std::lock_guard lock(mutex_);
+    return begin_of(data) != nullptr;
+  }
+  // A copy from or to that memory is enqueued, until what is returned goes. Null elsewhere.
+  std::shared_ptr<void> use(const void* data) {
+    const std::lock_guard lock(mutex_);
+    void* const begin = begin_of(data);
+    if (begin == nullptr) return nullptr;
+    ++uses_[begin];
+    return {begin, [this](void* used) {
+              const std::lock_guard unlock(mutex_);
+              if (--uses_[used] == 0) uses_.erase(used);
+            }};
+  }
+  bool is_used(void* data) {
+    const std::lock_guard lock(mutex_);
+    return uses_.count(data) != 0;
+  }
 
  private:
+  // Of the block in which this is; null where there is none.
+  void* begin_of(const void* data) const {
+    auto next = blocks_.upper_bound(const_cast<void*>(data));
+    if (next == blocks_.begin()) return nullptr;
+    const auto& [begin, bytes] = *--next;
+    return static_cast<const std::byte*>(data) < static_cast<std::byte*>(begin) + bytes ? begin
+                                                                                        : nullptr;
+  }
+
   std::mutex mutex_;
   std::map<void*, std::size_t> blocks_;
+  std::map<void*, int> uses_;  // by copies that are enqueued
   std::size_t living_ = 0;
   std::size_t most_ = 0;
 };
@@ -82,6 +114,13 @@ std::function<void()> spoil(void* data, std::size_t bytes) {
   };
 }
 
+// CUDA stages memory that is not pinned, and may wait for the stream then.
+bool may_wait(const void* dst, const void* src, const CUstream_st* stream) {
+  if (stream != nullptr && stream->recording) return false;
+  return (device_of_memory(dst) < 0 && !pinned().has(dst)) ||
+         (device_of_memory(src) < 0 && !pinned().has(src));
+}
+
 bool overlap(const void* a, const void* b, std::size_t bytes) {
   const auto at = reinterpret_cast<std::uintptr_t>(a);
   const auto other = reinterpret_cast<std::uintptr_t>(b);
@@ -100,6 +139,7 @@ void forget_pinned(void* data) { pinned().forget(data); }
 void refuse_allocations_after(std::size_t count) { allocations_left = count; }
 void refuse_events_after(std::size_t count) { events_left = count; }
 void refuse_copies_after(std::size_t count) { copies_left = count; }
+void wait_in_copies(bool always) { copies_wait = always; }
 
 }  // namespace gradwire::emulation
 
@@ -159,9 +199,12 @@ cudaError_t cudaMallocFromPoolAsync(void** data, std::size_t bytes, cudaMemPool_
                                     cudaStream_t stream) {
   gradwire::emulation::need_context();
   if (pool->device != gradwire::emulation::device_of_stream(stream)) return cudaErrorInvalidValue;
+  if (!gradwire::emulation::has_room(pool->device, bytes)) return cudaErrorMemoryAllocation;
   const cudaError_t error = allocate(data, bytes, Owner::kDevice);
   if (error != cudaSuccess) return error;
-  gradwire::emulation::note_memory(*data, bytes, gradwire::emulation::device_of_stream(stream));
+  gradwire::emulation::note_memory(*data, bytes, pool->device);
+  // It is the stream's from here on: what others have written there before is gone.
+  gradwire::emulation::enqueue(stream, gradwire::emulation::spoil(*data, bytes));
   return cudaSuccess;
 }
 cudaError_t cudaFreeAsync(void* data, cudaStream_t stream) {
@@ -193,6 +236,7 @@ cudaError_t cudaMallocHost(void** data, std::size_t bytes) {
 cudaError_t cudaFreeHost(void* data) {
   gradwire::emulation::need_context();
   if (gradwire::emulation::spoils_captures_beside()) return cudaErrorStreamCaptureUnsupported;
+  if (gradwire::emulation::pinned().is_used(data)) ++early_frees;
   gradwire::emulation::forget_pinned(data);
   gradwire::emulation::free_memory(data);
   --living_allocations;
@@ -206,8 +250,14 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, std::size_t bytes, cudaM
   std::function<void()> before;
   if (!gradwire::emulation::overlap(dst, src, bytes))
     before = gradwire::emulation::spoil(dst, bytes);
+  const auto used = std::make_pair(gradwire::emulation::pinned().use(dst),
+                                   gradwire::emulation::pinned().use(src));
   gradwire::emulation::enqueue(
-      stream, [=] { std::memcpy(dst, src, bytes); }, std::move(before));
+      stream, [=, used = used] { std::memcpy(dst, src, bytes); }, std::move(before));
+  if (gradwire::emulation::may_wait(dst, src, stream) &&
+      (gradwire::emulation::copies_wait || gradwire::emulation::draw_wait(stream))) {
+    gradwire::emulation::drain(stream);
+  }
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream_t stream) {

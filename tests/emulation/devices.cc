@@ -22,6 +22,7 @@ std::atomic<std::size_t> refused = 0;
 thread_local int current = 0;
 thread_local bool has_context = false;
 std::atomic<bool> pools_have_handles = true;
+std::atomic<std::size_t> room = kEndless;  // of each device
 
 cudaError_t refuse(cudaError_t error) {
   ++refused;
@@ -39,10 +40,18 @@ class Devices {
     const std::lock_guard lock(mutex_);
     blocks_[address_of(data)] = {bytes, device};
     given_[device] += bytes;
+    living_[device] += bytes;
   }
   void forget(const void* data) {
     const std::lock_guard lock(mutex_);
-    blocks_.erase(address_of(data));
+    const auto found = blocks_.find(address_of(data));
+    if (found == blocks_.end()) return;
+    living_[found->second.device] -= found->second.bytes;
+    blocks_.erase(found);
+  }
+  std::size_t living(int device) {
+    const std::lock_guard lock(mutex_);
+    return living_[device];
   }
   int of(const void* data) {
     const std::lock_guard lock(mutex_);
@@ -96,6 +105,7 @@ class Devices {
   std::mutex mutex_;
   std::map<std::uintptr_t, Block> blocks_;
   std::map<int, std::size_t> given_;
+  std::map<int, std::size_t> living_;  // bytes
   std::map<int, std::size_t> launches_;
   std::set<int> contexts_;
   std::set<std::pair<int, int>> access_;
@@ -143,6 +153,14 @@ void note_memory(void* data, std::size_t bytes, int device) {
   Devices::all().note(data, bytes, device);
 }
 void forget_memory(void* data) { Devices::all().forget(data); }
+int device_of_memory(const void* data) { return Devices::all().of(data); }
+bool has_room(int device, std::size_t bytes) {
+  const std::size_t all = room;
+  return all == kEndless || Devices::all().living(device) + bytes <= all;
+}
+void limit_memory(std::size_t more) {
+  room = more == kEndless ? kEndless : Devices::all().living(current) + more;
+}
 
 cudaError_t check_stream(const CUstream_st* stream, std::initializer_list<const void*> addresses) {
   bool anybodys = false;
@@ -181,7 +199,7 @@ void set_current_context(void* context) {
       context == nullptr ? 0 : static_cast<int>(reinterpret_cast<std::intptr_t>(context)) - 1;
 }
 bool has_ipc_handle(const void*) { return emulation::pools_have_handles; }
-int device_of_memory(const void* data) { return emulation::Devices::all().of(data); }
+int device_of_memory(const void* data) { return emulation::device_of_memory(data); }
 
 }  // namespace gradwire::cuda
 

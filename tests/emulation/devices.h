@@ -34,6 +34,10 @@ int device_of_stream(const CUstream_st* stream);
 void note_access(int device, int peer);
 void note_memory(void* data, std::size_t bytes, int device);
 void forget_memory(void* data);
+// Negative for memory of the host.
+int device_of_memory(const void* data);
+// Whether the device has so many bytes more to give.
+bool has_room(int device, std::size_t bytes);
 // cudaSuccess where none of the addresses is in a device's memory, or one is in that of the
 // stream's device.
 cudaError_t check_stream(const CUstream_st* stream, std::initializer_list<const void*> addresses);

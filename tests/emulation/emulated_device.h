@@ -36,13 +36,16 @@ void let_host_touch_devices();
 // How many allocations live when streams have run what they were given, those that are held aside.
 std::size_t allocations();
 // How many were freed by way of the default stream while work of streams that it does not wait for
-// was held.
+// was held; and how many of pinned memory while a copy from or to it was enqueued.
 std::size_t frees_before_their_time();
 // The most bytes of pinned memory that have lived at a time.
 std::size_t most_pinned_bytes();
 // Those after the next `count` fail as on a device whose memory is out.
 inline constexpr std::size_t kEndless = ~std::size_t{0};
 void refuse_allocations_after(std::size_t count);
+// From now on the thread's device gives `more` bytes beside those that live now, kEndless: any;
+// what is freed is there again when its stream has come to that.
+void limit_memory(std::size_t more);
 
 // That stream's work stays undone, as behind a long kernel, until it is released.
 void hold(void* stream);
@@ -58,5 +61,8 @@ void tarry(std::chrono::milliseconds before_each);
 // The creation of events after the next `count` fails; so do copies.
 void refuse_events_after(std::size_t count);
 void refuse_copies_after(std::size_t count);
+// Whether every copy from and to memory of the host that is not pinned waits for its stream, as
+// CUDA's may; else one of two does, of those whose stream waits for no held one.
+void wait_in_copies(bool always);
 
 }  // namespace gradwire::emulation

@@ -3,16 +3,22 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <cstring>
 #include <future>
 #include <numeric>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "device/cuda/driver.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
 #include "device/ops.h"
+#include "device/patience.h"
 #include "gradwire/buffer.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/emulation/emulated_launch.h"
@@ -190,6 +196,67 @@ TEST(Emulation, KernelsRunWhenTheirStreamComesToThem) {
   EXPECT_EQ(read(number, held.stream()), 7U);
 }
 
+std::uint32_t read_at(std::byte* from, const Stream& stream) {
+  const Buffer to = make_buffer(sizeof(std::uint32_t), kPinned);
+  EXPECT_TRUE(copy_bytes({from, to.bytes().size()}, kDevice, to.bytes(), kPinned, stream).ok());
+  EXPECT_TRUE(cuda::synchronize(stream).ok());
+  std::uint32_t value = 0;
+  std::memcpy(&value, to.bytes().data(), sizeof value);
+  return value;
+}
+
+// What another stream has written there before is gone then.
+TEST(Emulation, MemoryOfAPoolComesWhenItsStreamDoes) {
+  const cuda::OwnedStream owner = make_stream();
+  const cuda::OwnedStream early = make_stream();
+  hold(owner.stream().native);
+  {
+    const auto made = cuda::Scratch::allocate(sizeof(std::uint32_t), owner.stream());
+    ASSERT_TRUE(made.has_value());
+    auto* const number = made.value().as<std::uint32_t>();
+    ASSERT_TRUE(cuda::launch("set", Set{number, 7}, 1, early.stream()).ok());
+    EXPECT_EQ(read_at(made.value().as<std::byte>(), early.stream()), 7U);
+    release(owner.stream().native);
+    EXPECT_NE(read_at(made.value().as<std::byte>(), owner.stream()), 7U);
+    ASSERT_TRUE(cuda::launch("set", Set{number, 8}, 1, owner.stream()).ok());
+    EXPECT_EQ(read_at(made.value().as<std::byte>(), owner.stream()), 8U);
+  }
+  EXPECT_TRUE(cuda::synchronize(owner.stream()).ok());
+}
+
+// What is freed is there again when its stream has come to that.
+TEST(Emulation, MemoryIsShortWhileFreesAreStillToCome) {
+  const cuda::OwnedStream stream = make_stream();
+  emulation::limit_memory(64);
+  {
+    const auto all = cuda::Scratch::allocate(64, stream.stream());
+    EXPECT_TRUE(all.has_value());
+    hold(stream.stream().native);
+  }
+  EXPECT_FALSE(cuda::Scratch::allocate(64, stream.stream()).has_value());
+  release(stream.stream().native);
+  EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+  EXPECT_TRUE(cuda::Scratch::allocate(64, stream.stream()).has_value());
+  emulation::limit_memory(emulation::kEndless);
+}
+
+// That it was set before does not count.
+TEST(Emulation, AWordIsReadWhenItsStreamComesToIt) {
+  const cuda::OwnedStream stream = make_stream();
+  hold(stream.stream().native);
+  std::uint32_t word = 0;
+  ASSERT_TRUE(cuda::wait_for_word(stream.stream().native, &word));
+  cuda::set_word(&word);
+  word = 0;
+  release(stream.stream().native);
+  {
+    const DevicePatience patience(0.1);
+    EXPECT_THAT(cuda::synchronize(stream.stream()), fails(Code::kTimedOut));
+  }
+  cuda::set_word(&word);
+  EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+}
+
 // Each one's work waits for the other's.
 TEST(Emulation, StreamsRunBesideEachOther) {
   const cuda::OwnedStream streams[] = {make_stream(), make_stream()};
@@ -241,6 +308,35 @@ TEST(Emulation, TheDestinationOfACopyIsSpoiledAtOnce) {
     ASSERT_TRUE(cuda::synchronize(stream.stream()).ok());
     EXPECT_TRUE(std::ranges::all_of(to.bytes(), [](std::byte b) { return b == std::byte{0}; }));
   }
+}
+
+// As CUDA may, where the host's memory is not pinned.
+TEST(Emulation, CopiesOfMemoryThatIsNotPinnedMayWait) {
+  const Buffer there = make_buffer(sizeof(std::uint32_t), kDevice);
+  const auto wait = [&](Device host, bool held) {
+    const Buffer here = make_buffer(sizeof(std::uint32_t), host);
+    const cuda::OwnedStream stream = make_stream();
+    if (held) hold(stream.stream().native);
+    std::atomic<bool> released = false;
+    std::thread later([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      released = true;
+      release(stream.stream().native);
+    });
+    emulation::wait_in_copies(held);
+    EXPECT_TRUE(copy_bytes(there.bytes(), kDevice, here.bytes(), host, stream.stream()).ok());
+    emulation::wait_in_copies(false);
+    const bool waited = held ? released.load() : here.bytes()[0] == std::byte{0};
+    later.join();
+    EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+    return waited;
+  };
+  EXPECT_FALSE(wait(kPinned, true));
+  EXPECT_TRUE(wait(Device{}, true));
+  int waits = 0;
+  for (int i = 0; i < 20; ++i) waits += wait(Device{}, false) ? 1 : 0;
+  EXPECT_GE(waits, 1);
+  EXPECT_LE(waits, 19);
 }
 
 TEST(Emulation, TheDefaultStreamAndStreamsThatGoWithItWaitForEachOther) {

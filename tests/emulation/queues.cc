@@ -12,6 +12,7 @@
 #include "tests/emulation/devices.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/emulation/emulated_memory.h"
+#include "tests/emulation/words.h"
 
 namespace gradwire::emulation {
 namespace {
@@ -32,6 +33,11 @@ constexpr std::uint64_t kPiecesOfAMood = 16;  // after which a stream may be laz
 struct Blocking {
   std::function<void()> work;
   void operator()() const { work(); }
+};
+// Work that can begin when the word is not 0, and does nothing.
+struct WordWait {
+  const std::uint32_t* word;
+  void operator()() const {}
 };
 bool is_blocking(const Piece& piece) { return piece.work.target<Blocking>() != nullptr; }
 
@@ -77,14 +83,23 @@ class Queues {
     }
     Piece piece = make_piece(queue, std::move(behind));
     piece.work = std::move(work);
-    queue->last = piece.end;
-    queue->pieces.push_back(std::move(piece));
-    if (queue->lazy) {
-      look_later();
-    } else {
-      have_served(queue);
-    }
+    append(queue, std::move(piece));
     return queue->last;
+  }
+  void wait_for_word(const QueuePointer& queue, const std::uint32_t* word) {
+    const Lock lock(mutex_);
+    Piece piece = make_piece(queue, nullptr);
+    piece.work = WordWait{word};
+    append(queue, std::move(piece));
+  }
+  void set_word(std::uint32_t* word) {
+    const Lock lock(mutex_);
+    *word = 1;
+    wake_all();
+  }
+  bool draw_wait(const QueuePointer& queue) {
+    const Lock lock(mutex_);
+    return queue->chance.one_in(2) && comes_to(*queue, queue->pushed);
   }
   void hold(const QueuePointer& queue, bool held) {
     const Lock lock(mutex_);
@@ -100,7 +115,7 @@ class Queues {
     const Lock lock(mutex_);
     std::size_t pending = 0;
     for (const QueuePointer& queue : queues_) {
-      if (queue->apart && (!held_alone || is_held(*queue))) pending += queue->pieces.size();
+      if (queue->apart && (!held_alone || is_stopped(*queue))) pending += queue->pieces.size();
     }
     return pending;
   }
@@ -162,6 +177,15 @@ class Queues {
     }
     return piece;
   }
+  void append(const QueuePointer& queue, Piece piece) {
+    queue->last = piece.end;
+    queue->pieces.push_back(std::move(piece));
+    if (queue->lazy) {
+      look_later();
+    } else {
+      have_served(queue);
+    }
+  }
   // As CUDA's default stream, called the legacy one, and the others wait for each other.
   void wait_beside_default(const Queue& queue, Piece& piece) {
     const auto found = defaults_.find(queue.device);
@@ -189,15 +213,36 @@ class Queues {
   bool is_held(const Queue& queue) const {
     return queue.held || (apart_held_ && queue.apart && !queue.ends);
   }
+  // A word is read when the stream has come to it, whatever it was before.
+  static bool waits_for_its_word(const Piece& piece) {
+    const auto* const wait = piece.work.target<WordWait>();
+    return wait != nullptr && *wait->word == 0;
+  }
+  bool is_stopped(const Queue& queue) const {
+    return is_held(queue) || (!queue.pieces.empty() && waits_for_its_word(queue.pieces.front()));
+  }
   static bool all_passed(const Piece& piece) {
-    return std::ranges::all_of(piece.after, [](const auto& point) { return point->passed; });
+    return !waits_for_its_word(piece) &&
+           std::ranges::all_of(piece.after, [](const auto& point) { return point->passed; });
   }
   bool waits_for_held(const Queue& queue) const {
-    if (is_held(queue)) return true;
+    if (is_stopped(queue)) return true;
     if (queue.pieces.empty()) return false;
     return std::ranges::any_of(queue.pieces.front().after, [&](const auto& point) {
       const QueuePointer other = point->passed ? nullptr : point->queue.lock();
       return other != nullptr && !other->busy && waits_for_held(*other);
+    });
+  }
+  // Whether nothing up to the piece of that number waits for a test, or for another stream's work.
+  bool comes_to(const Queue& queue, std::uint64_t number) const {
+    if (is_held(queue) || queue.blocked) return false;
+    return std::ranges::all_of(queue.pieces, [&](const Piece& piece) {
+      if (piece.end->number > number) return true;
+      if (is_blocking(piece) || waits_for_its_word(piece)) return false;
+      return std::ranges::all_of(piece.after, [&](const auto& point) {
+        const QueuePointer other = point->passed ? nullptr : point->queue.lock();
+        return other == nullptr || comes_to(*other, point->number);
+      });
     });
   }
   // Asks for the piece that ends there and all that it waits for.
@@ -367,6 +412,7 @@ void destroy_stream(CUstream_st* stream) {
   delete stream;
 }
 
+bool draw_wait(CUstream_st* stream) { return Queues::all().draw_wait(queue_of(stream)); }
 void drain(CUstream_st* stream) { Queues::all().drain(queue_of(stream)); }
 void drain_all() { Queues::all().drain_all(); }
 
@@ -386,6 +432,11 @@ void record(CUevent_st* event, CUstream_st* stream) {
 void wait_for(CUstream_st* stream, CUevent_st* event) {
   if (event->point != nullptr) Queues::all().push(queue_of(stream), {}, event->point, {});
 }
+
+void wait_for_word(CUstream_st* stream, const std::uint32_t* word) {
+  Queues::all().wait_for_word(queue_of(stream), word);
+}
+void set_word(std::uint32_t* word) { Queues::all().set_word(word); }
 
 bool has_passed(const CUevent_st* event) { return Queues::all().has_passed(event->point); }
 Clock::time_point time_of(const CUevent_st* event) { return Queues::all().time_of(event->point); }

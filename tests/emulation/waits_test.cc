@@ -3,16 +3,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "compress/cuda/verdict.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
+#include "device/host_copy.h"
 #include "device/ops.h"
 #include "device/patience.h"
 #include "device/stream_gate.h"
 #include "gradwire/buffer.h"
+#include "tests/emulation/default_stream.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/support/fails.h"
 
@@ -24,6 +31,12 @@ constexpr Device kPinned{MemorySpace::kPinnedHost, 0};
 
 cuda::OwnedStream make_stream() {
   auto made = cuda::OwnedStream::create(kDevice);
+  EXPECT_TRUE(made.has_value());
+  return std::move(made).value();
+}
+
+cuda::OwnedStream make_stream_apart() {
+  auto made = cuda::OwnedStream::create_apart(kDevice);
   EXPECT_TRUE(made.has_value());
   return std::move(made).value();
 }
@@ -90,6 +103,183 @@ TEST(Waits, AGateHoldsItsStreamUntilItIsOpened) {
   EXPECT_THAT(StreamGate::close(Stream{}).error(), fails(Code::kUnsupported, "the host"));
 }
 
+// Two gates that are closed one after the other have words of their own while the first one's
+// stream has not come past.
+TEST(Waits, AGateThatWasOpenedOpensForAStreamThatIsLate) {
+  const cuda::OwnedStream late = make_stream_apart();
+  const cuda::OwnedStream other = make_stream_apart();
+  emulation::hold(late.stream().native);
+  {
+    const auto gate = StreamGate::close(late.stream());
+    ASSERT_TRUE(gate.has_value());
+    gate.value()->open();
+  }
+  auto closed = StreamGate::close(other.stream());
+  ASSERT_TRUE(closed.has_value());
+  emulation::release(late.stream().native);
+  {
+    const DevicePatience patience(5);
+    EXPECT_TRUE(cuda::synchronize(late.stream()).ok());
+  }
+  {
+    const DevicePatience patience(0.05);
+    EXPECT_THAT(cuda::synchronize(other.stream()), fails(Code::kTimedOut));
+  }
+  closed.value().reset();
+  EXPECT_TRUE(cuda::synchronize(other.stream()).ok());
+}
+
+// Streams apart from the default one do nothing while it lives.
+class HeldApart {
+ public:
+  HeldApart() { emulation::hold_apart(true); }
+  ~HeldApart() { emulation::hold_apart(false); }
+};
+
+class ShortMemory {
+ public:
+  explicit ShortMemory(std::size_t more) { emulation::limit_memory(more); }
+  ~ShortMemory() { emulation::limit_memory(emulation::kEndless); }
+};
+
+// Of device memory, when its streams, and all others, have run what they were given.
+std::byte first_byte(const cuda::Scratch& memory, const Stream& stream) {
+  static_cast<void>(emulation::allocations());
+  const Buffer here = make_buffer(kPinned);
+  EXPECT_TRUE(copy_bytes({memory.as<std::byte>(), here.bytes().size()}, kDevice, here.bytes(),
+                         kPinned, stream)
+                  .ok());
+  EXPECT_TRUE(cuda::synchronize(stream).ok());
+  return here.bytes()[0];
+}
+
+void write_zeros(const cuda::Scratch& memory, const Buffer& zeros, const Stream& stream) {
+  EXPECT_TRUE(copy_bytes(zeros.bytes(), kPinned, {memory.as<std::byte>(), zeros.bytes().size()},
+                         kDevice, stream)
+                  .ok());
+  EXPECT_TRUE(cuda::synchronize(stream).ok());
+}
+
+TEST(Waits, MemoryOfAnOperationIsItsStreams) {
+  const cuda::OwnedStream stream = make_stream();
+  const Buffer zeros = make_buffer(kPinned);
+  std::optional<HeldApart> others(std::in_place);
+  const auto memory = cuda::Scratch::allocate(64, stream.stream());
+  ASSERT_TRUE(memory.has_value());
+  write_zeros(memory.value(), zeros, stream.stream());
+  others.reset();
+  EXPECT_EQ(first_byte(memory.value(), stream.stream()), std::byte{0});
+}
+
+// A device whose memory is out until its default stream has come to the end of something long and,
+// behind it, frees 64 bytes. Then ended() is true.
+class MemoryThatComes {
+ public:
+  MemoryThatComes() {
+    const Buffer all = make_buffer(kDevice);
+    limit_.emplace(0);
+    emulation::run_on_default_of(0, [this] { end_.get_future().wait(); });
+  }
+  ~MemoryThatComes() {
+    if (thread_.joinable()) thread_.join();
+  }
+  MemoryThatComes(const MemoryThatComes&) = delete;
+  MemoryThatComes& operator=(const MemoryThatComes&) = delete;
+  void end_soon() {
+    thread_ = std::thread([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      ended_ = true;
+      end_.set_value();
+    });
+  }
+  bool ended() const { return ended_; }
+
+ private:
+  std::optional<ShortMemory> limit_;
+  std::promise<void> end_;
+  std::atomic<bool> ended_ = false;
+  std::thread thread_;
+};
+
+TEST(Waits, MemoryThatIsStillToBeFreedIsWaitedFor) {
+  const cuda::OwnedStream stream = make_stream();
+  const Buffer zeros = make_buffer(kPinned);
+  MemoryThatComes comes;
+  std::optional<HeldApart> others(std::in_place);
+  comes.end_soon();
+  const auto memory = cuda::Scratch::allocate(64, stream.stream());
+  EXPECT_TRUE(comes.ended());
+  ASSERT_TRUE(memory.has_value());
+  write_zeros(memory.value(), zeros, stream.stream());
+  others.reset();
+  EXPECT_EQ(first_byte(memory.value(), stream.stream()), std::byte{0});
+}
+
+// A wait would spoil the capture.
+TEST(Waits, MemoryThatIsShortIsNotWaitedForInACapture) {
+  const cuda::OwnedStream stream = make_stream_apart();
+  const cudaStream_t native = cuda::native(stream.stream());
+  MemoryThatComes comes;
+  ASSERT_EQ(cudaStreamBeginCapture(native, cudaStreamCaptureModeRelaxed), cudaSuccess);
+  comes.end_soon();
+  EXPECT_THAT(cuda::Scratch::allocate(64, stream.stream()).error(), fails(Code::kOutOfMemory));
+  cudaGraph_t graph = nullptr;
+  ASSERT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
+  EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+}
+
+// It is freed where it is zeroed, which comes to it.
+TEST(Waits, MemoryThatIsNotZeroedInTimeIsFreed) {
+  const std::size_t before = emulation::allocations();
+  const HeldApart others;
+  const DevicePatience patience(0.05);
+  EXPECT_THAT(Buffer::allocate(64, kDevice).error(), fails(Code::kTimedOut));
+  EXPECT_EQ(emulation::allocations(), before);
+}
+
+// Copies from and to memory that is not pinned may wait for as long as a stream takes.
+TEST(Waits, ADeviceThatIsLateEndsACopyToTheHost) {
+  const cuda::OwnedStream stream = make_stream_apart();
+  const Buffer there = make_buffer(kDevice);
+  const TensorView tensor(there.bytes().data(), Shape::vector(64), DType::kU8, kDevice);
+  std::vector<std::byte> ones(64, std::byte{1});
+  emulation::hold(stream.stream().native);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    emulation::release(stream.stream().native);
+  });
+  emulation::wait_in_copies(true);
+  {
+    const DevicePatience patience(0.05);
+    EXPECT_THAT(HostCopy::of(tensor, stream.stream()).error(), fails(Code::kTimedOut));
+    EXPECT_THAT(write_from_host(ones, tensor, stream.stream()), fails(Code::kTimedOut));
+  }
+  emulation::wait_in_copies(false);
+  later.join();
+  EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+  const auto copy = HostCopy::of(tensor, stream.stream());
+  ASSERT_TRUE(copy.has_value());
+  EXPECT_EQ(copy.value().bytes()[0], std::byte{0});
+}
+
+// Neither the memory of the host, nor that of the device, is used behind the end of the call.
+TEST(Waits, CopiesToTheHostAndBackAreThereWhenTheyEnd) {
+  const Buffer there = make_buffer(kDevice);
+  const TensorView tensor(there.bytes().data(), Shape::vector(64), DType::kU8, kDevice);
+  for (int time = 1; time <= 32; ++time) {
+    const cuda::OwnedStream stream = make_stream_apart();
+    {
+      const std::vector<std::byte> from(64, static_cast<std::byte>(time));
+      ASSERT_TRUE(write_from_host(from, tensor, stream.stream()).ok());
+    }
+    const cuda::OwnedStream other = make_stream_apart();
+    const auto copy = HostCopy::of(tensor, other.stream());
+    ASSERT_TRUE(copy.has_value());
+    EXPECT_EQ(copy.value().bytes()[0], static_cast<std::byte>(time));
+    ASSERT_TRUE(cuda::synchronize(stream.stream()).ok());
+  }
+}
+
 TEST(Waits, ACodersLookAtWhatKernelsFoundEnds) {
   const cuda::OwnedStream stream = make_stream();
   auto verdict = cuda::Verdict::open(kDevice);
@@ -120,12 +310,6 @@ TEST(Waits, PinnedMemoryOutlivesACopyThatCameTooLate) {
   ASSERT_TRUE(cuda::synchronize(stream.stream()).ok());
   { const Buffer next = make_buffer(kPinned); }  // frees what waited, too
   EXPECT_EQ(emulation::allocations(), before + 1);
-}
-
-cuda::OwnedStream make_stream_apart() {
-  auto made = cuda::OwnedStream::create_apart(kDevice);
-  EXPECT_TRUE(made.has_value());
-  return std::move(made).value();
 }
 
 // A stream that this thread captures, as CUDA does unless it is told otherwise.

@@ -121,6 +121,12 @@ ncclResult_t end(ncclComm* comm) {
 // With hall().mutex held: whether something that was called is still in progress.
 bool in_progress(const Member& member) { return member.apart || member.looks > 0; }
 
+// NCCL wants the end of ncclCommFinalize to have been seen before ncclCommDestroy.
+bool is_being_finalized(const Member& member) {
+  const std::lock_guard lock(hall().mutex);
+  return member.ends && (in_progress(member) || member.on_streams > 0);
+}
+
 // As NCCL refuses the use of a communicator before it has said that it is through.
 ncclResult_t check_ready(const ncclComm* comm) {
   const std::lock_guard lock(hall().mutex);
@@ -319,6 +325,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   begin("ncclCommDestroy", format("rank %d", rank_of(comm)) + device_text());
+  if (is_being_finalized(*comm->member)) return ncclInvalidArgument;
   return end(comm);
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {

@@ -26,7 +26,8 @@ struct PlayedDevices {
 // group,
 //   and not before the communicator has been found to be through with that call;
 // - a send ends when it has been received, and a work when all ranks have done theirs;
-// - a communicator refuses other calls while one is in progress, several ranks on one device below
+// - a communicator refuses other calls while one is in progress (its end, too, while it is being
+//   finalized), calls of one group on two streams, several ranks on one device below
 //   2.30, and from there on unless NCCL_MULTI_RANK_GPU_ENABLE is 1 (then each has an error), and a
 //   second rank of the same number;
 // - an abort ends what the rank's own streams wait for, and no other rank's;

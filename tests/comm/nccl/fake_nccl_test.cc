@@ -153,6 +153,52 @@ TEST_F(FakeNcclTest, RefusesCallsWhileOneIsInProgress) {
   EXPECT_EQ(sum(rank, values, ncclInt32), ncclInProgress);
 }
 
+TEST_F(FakeNcclTest, RefusesToDestroyWhatIsBeingFinalized) {
+  init_all(1);
+  Rank& rank = ranks_[0];
+  EXPECT_EQ(calls_->finalize(rank.comm), ncclInProgress);
+  EXPECT_EQ(calls_->destroy(rank.comm), ncclInvalidArgument);
+  EXPECT_EQ(fake_.living(), 1);
+  EXPECT_EQ(settle(rank), ncclSuccess);
+  EXPECT_EQ(calls_->destroy(std::exchange(rank.comm, nullptr)), ncclSuccess);
+}
+
+TEST_F(FakeNcclTest, RefusesRanksThatAreNoneAndCallsThatBlock) {
+  const ncclUniqueId id = make_id();
+  EXPECT_EQ(init(id, 2, 2), ncclInvalidArgument);
+  EXPECT_EQ(init(id, 2, -1), ncclInvalidArgument);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+  ncclComm_t comm = nullptr;
+  EXPECT_EQ(calls_->init(&comm, 1, id, 0, &config), ncclInvalidArgument);
+  EXPECT_EQ(comm, nullptr);
+}
+
+TEST_F(FakeNcclTest, RefusesCallsOfOneGroupOnTwoStreams) {
+  init_all(1);
+  const auto other = CopyLane::create({MemorySpace::kCuda, 0}).value();
+  std::vector<int> values{1};
+  EXPECT_EQ(calls_->group_start(), ncclSuccess);
+  EXPECT_EQ(sum(ranks_[0], values, ncclInt32), ncclSuccess);
+  EXPECT_EQ(calls_->all_reduce(values.data(), values.data(), 1, ncclInt32, ncclSum, ranks_[0].comm,
+                               static_cast<cudaStream_t>(other->to_device().native)),
+            ncclInvalidUsage);
+  EXPECT_EQ(calls_->group_end(), ncclInProgress);  // of what was not refused
+  EXPECT_EQ(settle(ranks_[0]), ncclSuccess);
+  EXPECT_TRUE(ends(ranks_[0]));
+}
+
+TEST_F(FakeNcclTest, AMessageOfAnotherLengthIsAnErrorOfWhoReceivesIt) {
+  init_all(2);
+  const std::vector<int> two{1, 2};
+  std::vector<int> one{0};
+  ASSERT_EQ(send(ranks_[0], two, 1), ncclInProgress);
+  ASSERT_EQ(receive(ranks_[1], one, 0), ncclInProgress);
+  for (const Rank& rank : ranks_) ASSERT_EQ(settle(rank), ncclSuccess);
+  EXPECT_TRUE(ends(ranks_[1]));
+  EXPECT_EQ(look(ranks_[1]), ncclInvalidUsage);
+}
+
 TEST_F(FakeNcclTest, ACommunicatorIsReadyWhenAllItsRanksHaveCome) {
   const ncclUniqueId id = make_id();
   ASSERT_EQ(init(id, 2, 0), ncclInProgress);

@@ -120,6 +120,26 @@ TEST(AggregateEnd, OnTwoLevelsAllRanksEndAtTheDeadlineToo) {
   expect_waited(outcomes[3], 1, "all_to_all_v");
 }
 
+// The gradients of the bucket that is next are not waited for while another one is under way.
+TEST(AggregateEnd, ABucketEndsWhileTheDeviceComesToTheNext) {
+  const auto held = CopyLane::create(kFirstDevice);
+  const auto gradients = GradientsAt::make(kFirstDevice, {Shape::vector(100), Shape::vector(100)});
+  ASSERT_TRUE(held.has_value() && gradients.has_value());
+  const Stream late = held.value()->to_device();
+  std::atomic<bool> ended = false;
+  AggregatorOptions options;
+  options.bucket_bytes = 400;
+  options.arrival = [&](int index, const Status&) { ended = ended || index == 1; };
+  const auto made = worlds(1, kAmpleSeconds);
+  const auto aggregator = make(*made.front(), options, *gradients.value());
+  emulation::hold(late.native);
+  EXPECT_TRUE(aggregator->ready(1, gradients.value()->stream()).ok());
+  EXPECT_TRUE(aggregator->ready(0, late).ok());
+  EXPECT_TRUE(eventually([&] { return ended.load(); }));
+  emulation::release(late.native);
+  EXPECT_TRUE(aggregator->finish().ok());
+}
+
 TEST(AggregateEnd, ADeviceThatDoesNotEndABucketIsNamedWithIt) {
   AggregatorOptions options;
   options.on_span = [](const AggregateSpan& span) {
@@ -133,6 +153,30 @@ TEST(AggregateEnd, ADeviceThatDoesNotEndABucketIsNamedWithIt) {
   emulation::hold_apart(false);
   EXPECT_THAT(ended, fails(Code::kTimedOut, "step 0", "bucket 0", "phase 0", "CUDA device 0", "0.3",
                            "freed"));
+}
+
+// A copy to memory that is not pinned would wait for as long as the device takes.
+TEST(AggregateEnd, StateThatADeviceDoesNotGiveEndsAtTheDeadline) {
+  const auto made = worlds(1, 0.3);
+  const auto gradients = GradientsAt::make(kFirstDevice, {Shape::vector(1000)});
+  ASSERT_TRUE(gradients.has_value());
+  const auto aggregator =
+      make(*made.front(), {.compressor = "topk:ratio=0.1,ef=ef14,min_elems=0,dense_1d=false"},
+           *gradients.value());
+  ASSERT_TRUE(gradients.value()->average(*aggregator, 0, 0).ok());
+  EXPECT_FALSE(aggregator->state().empty());
+  std::atomic<bool> released = false;
+  emulation::hold_apart(true);
+  emulation::wait_in_copies(true);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    released = true;
+    emulation::hold_apart(false);
+  });
+  EXPECT_TRUE(aggregator->state().empty());
+  EXPECT_FALSE(released);
+  emulation::wait_in_copies(false);
+  later.join();
 }
 
 TEST(AggregateEnd, WaitsOfItsThreadForADeviceHaveTheOperationsDeadline) {

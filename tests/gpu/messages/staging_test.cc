@@ -90,6 +90,26 @@ TEST(Staging, RanksOnTheHostMeetRanksOnADevice) {
 }
 
 // From the device into the host's memory, with an input that is scaled where it lies.
+// Each rank's tensors are scaled where they are, before they are summed.
+TEST(Staging, FusedTensorsAreScaledFirst) {
+  constexpr std::int64_t kElems = 3000;
+  const auto faults = on_ranks(2, [](Communicator& world) -> std::string {
+    const Place place = Place::make(kElems);
+    const std::vector<float> own = ramp(kElems, world.rank());
+    if (const Status wrote = place.write(own); !wrote.ok()) return text(wrote);
+    const TensorView parts[] = {place.tensor().slice(0, 1000), place.tensor().slice(1000, 2000)};
+    OpOptions options = place.options();
+    options.factor = 0.5;
+    auto work = world.all_reduce_fused(parts, ReduceOp::kPreMulSum, options);
+    if (!work.has_value()) return text(work.error());
+    if (const Status ended = work.value().wait(); !ended.ok()) return text(ended);
+    std::vector<float> expected = ramps_of_two(kElems);
+    for (float& value : expected) value /= 2;
+    return place.read() == expected ? "" : "wrong sums";
+  });
+  EXPECT_THAT(faults, Each(""));
+}
+
 TEST(Staging, InAndOutMayLieApart) {
   constexpr std::int64_t kElems = 70001;
   const auto faults = on_ranks(2, [](Communicator& world) -> std::string {

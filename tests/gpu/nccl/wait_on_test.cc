@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <latch>
 #include <string>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/elements.h"
+#include "collectives/device/nccl_execution.h"
 #include "device/cuda/stream.h"
 #include "device/ops.h"
 #include "tests/emulation/emulated_device.h"
@@ -28,6 +30,7 @@ using gpu::OwnStream;
 using testing::Each;
 
 const std::vector<float> kValues{1, 2};
+constexpr int kSystemError = 2;  // ncclSystemError
 
 std::string text(const Status& status) { return std::string(status.message()); }
 
@@ -92,6 +95,54 @@ TEST_F(WaitOnNccl, MakesTheStreamWait) {
   const auto texts = gpu::on_nccl_threads(
       1, {.deadline_seconds = 60}, {GW_FAKE_NCCL},
       [](std::unique_ptr<Communicator> world) { return sum_behind_held_stream(*world); });
+  EXPECT_THAT(texts, Each(""));
+}
+
+// Until the stream has come past what may be on it.
+TEST(NcclFlights, OneThatFailedHasNotLeftBeforeItsStreamHasComePast) {
+  const OwnStream own;
+  NcclFlight flight;
+  EXPECT_FALSE(flight.left());
+  emulation::hold(own.stream().native);
+  emulation::run_on(own.stream().native, [] {});
+  flight.failed({Code::kInternal, "on purpose"}, own.stream());
+  EXPECT_FALSE(flight.left());
+  EXPECT_EQ(let_others_run().code(), Code::kOk);
+  EXPECT_FALSE(flight.left());
+  emulation::release(own.stream().native);
+  const Deadline until = deadline_in(20);
+  while (!flight.left() && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(flight.left());
+}
+
+// A call that fails waits until its stream has come past what may have been enqueued.
+std::string sum_that_fails(Communicator& world) {
+  const OnDevice in = gpu::uploaded(kValues), out(8);
+  const OwnStream own;
+  std::atomic<bool> released = false;
+  emulation::hold(own.stream().native);
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    released = true;
+    emulation::release(own.stream().native);
+  });
+  auto work =
+      world.all_reduce(in.tensor<float>(), out.tensor<float>(), ReduceOp::kSum, own.options());
+  const bool waited = released;
+  later.join();
+  if (work.has_value()) return "it did not fail";
+  return waited ? "" : "it did not wait for its stream: " + text(work.error());
+}
+
+TEST_F(WaitOnNccl, ACallThatFailsWaitsForItsStream) {
+  const auto texts = gpu::on_nccl_threads(1, {.deadline_seconds = 60}, {GW_FAKE_NCCL},
+                                          [&](std::unique_ptr<Communicator> world) {
+                                            fake_.fail("ncclAllReduce", kSystemError);
+                                            return sum_that_fails(*world);
+                                          });
+  fake_.fail("ncclAllReduce", -1);
   EXPECT_THAT(texts, Each(""));
 }
 
