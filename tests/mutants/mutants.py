@@ -18,7 +18,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILES = ["device/*.cc", "device/cuda/*.cc", "device/cuda/*.cu", "collectives/device/*.cc", "comm/nccl/nccl_comm.cc",
          "comm/ucx/device_memory.cc", "comm/ucx/tickets.cc", "aggregate/*.cc", "aggregate/plan/*.cc", "aggregate/state/*.cc", "collectives/engine/stag*.cc",
-         "collectives/engine/executor.cc", "collectives/plan/message_path.cc"]
+         "collectives/engine/executor.cc", "collectives/plan/message_path.cc", "adapters/torch/*.cc"]
 # Of no emulated program: CUDA's own driver, cuBLAS, and what stands in for it.
 LEFT_OUT = {"device/cuda/driver.cc", "device/cuda/gemm.cc", "device/cuda/no_gemm.cc"}
 ASIDE = pathlib.Path(__file__).with_name("set_aside.toml")
@@ -33,6 +33,13 @@ WAITS = {"before": STATUS, "record": STATUS, "synchronize": STATUS, "wait_for": 
          "wait_for_word": "true", "cudaEventRecord": DONE, "cudaStreamWaitEvent": DONE, "cudaEventQuery": DONE}
 # Calls that have the name of a wait and are none: those of coders, steps, jobs and std::future.
 NOT_WAITS = re.compile(r"\b(work|ordered|coder|method_|feedback|engine_|join)(\.|->)(finish|settle)\(|^finish\(|ended\.wait_for\(|operated_?\.before\(|one->before\(|^hold\(|table_\.settle\(")
+# Of the adapter to PyTorch, which has PyTorch's names.
+TORCH = "adapters/torch/"
+NOTHING = "void()"
+TORCH_WAITS = {"order": NOTHING, "record": NOTHING, "block": NOTHING, "used_on": NOTHING, "follow_outputs": NOTHING, "await": NOTHING,
+               "query": "true", "wait_there": "true", "await_copies": "true", "gw_work_wait_on": "GW_OK", "gw_work_wait": "GW_OK"}
+TORCH_STREAM = re.compile(r"(?<![\w.>:])((?:[A-Za-z_]\w*(?:\(\))?(?:\.|->))*(?:stream|there|earlier|later))(?=\s*[,)}])")
+TORCH_ASKS = re.compile(r"\bfuture_of_tensors\($")
 # Expressions that are a stream.
 STREAM = re.compile(r"(?<![\w.>:])((?:[A-Za-z_]\w*(?:\(\))?(?:\.|->))*(?:stream_?(?:\.native)?|stream\(\)|to_host\(\)|to_device\(\)))(?=\s*[,)}])")
 # The default stream, where a call is given it.
@@ -122,13 +129,15 @@ def mutants_of(name, text):
         line = text.count("\n", 0, begin) + 1
         found.append(Mutant(name, begin, end, kind, " ".join(text[begin:end].split()), line, off))
 
-    for match in re.finditer(r"\b(" + "|".join(WAITS) + r")\(", code):
+    torch = name.startswith(TORCH)
+    waits = TORCH_WAITS if torch else WAITS
+    for match in re.finditer(r"\b(" + "|".join(waits) + r")\(", code):
         begin = begin_of(code, match.start())
         end = closing(code, match.end() - 1)
         if NOT_WAITS.search(code[begin:match.end()]) or is_declaration(code, begin, end):
             continue
-        add(begin, end + 1, "wait", WAITS[match.group(1)])
-    for match in STREAM.finditer(code):
+        add(begin, end + 1, "wait", waits[match.group(1)])
+    for match in (TORCH_STREAM if torch else STREAM).finditer(code):
         begin, end = match.span(1)
         before = code[:begin].rstrip()
         if re.search(r"[(,{]\s*\*$", before):
@@ -137,7 +146,7 @@ def mutants_of(name, text):
         # A parameter, a field's initialiser, and what only asks about a stream are no arguments of work.
         if re.search(r"[&*>]$", before) or re.search(r"\b(?:Stream|cudaStream_t|const)$", before):
             continue
-        if not re.search(r"[(,{]$", before) or re.search(r"\bif \($", before):
+        if not re.search(r"[(,{]$", before) or re.search(r"\bif \($", before) or torch and TORCH_ASKS.search(before):
             continue
         add(begin, end, "stream")
     for match in DEFAULT.finditer(code):
@@ -190,7 +199,8 @@ def written(name, text, mutants):
     for place, _, _, insert in edits:
         out += [text[at:place], insert]
         at = place
-    return f'#include "tests/emulation/mutants.h"\n#line 1 "{ROOT / name}"\n' + "".join(out) + text[at:]
+    header = "tests/torch/device/mutants.h" if name.startswith(TORCH) else "tests/emulation/mutants.h"
+    return f'#include "{header}"\n#line 1 "{ROOT / name}"\n' + "".join(out) + text[at:]
 
 
 def write(folder):
@@ -216,11 +226,12 @@ def write(folder):
 # What takes a stream or an event, or waits for one, by a rule of its own: names of CUDA's, NCCL's and gradwire's calls, and arguments.
 CALL = re.compile(r"(?<![\w])([A-Za-z_]\w*)\(")
 TAKES = re.compile(r"cuda(Stream(WaitEvent|Synchronize|Query)|Event(Record|Query|Synchronize)|DeviceSynchronize|\w+Async)$"
-                   r"|(record|passed|synchronize|wait_for_word|poll_until|await_device|await_lane)$")
+                   r"|(record|passed|synchronize|wait_for_word|poll_until|await_device|await_lane)$"
+                   r"|(block|query|gw_work_wait_on|gw_work_wait)$")
 GIVEN = re.compile(r"(native\()?\*?((\w+(\(\))?)(\.|->))*(stream_?|stream\(\)|to_host\(\)|to_device\(\))(\.native)?\)?$")
 # These ask about a stream or make one, and give it no work and wait for none; a function that is made for later is no call.
 ASKS = {"device_of", "native", "make_point", "move", "forward", "find", "is_capturing", "if", "while", "return", "switch", "sizeof",
-        "has_value", "GW_TRY", "GW_CUDA", "GW_ASSIGN", "cudaStreamCreateWithFlags", "cudaStreamDestroy", "stream_", "Scratch"}
+        "has_value", "GW_TRY", "future_of_tensors", "handle_of", "TORCH_CHECK_VALUE", "GW_CUDA", "GW_ASSIGN", "cudaStreamCreateWithFlags", "cudaStreamDestroy", "stream_", "Scratch"}
 
 
 def arguments(text):
@@ -242,7 +253,7 @@ def without_switch(name, text):
         end = closing(code, opened)
         begin = begin_of(code, match.start())
         given = any(GIVEN.match(one) for one in arguments(code[opened + 1:end]))
-        member = match.group(1).startswith("cuda") or begin < match.start()
+        member = match.group(1).startswith(("cuda", "gw_")) or begin < match.start()
         takes = TAKES.match(match.group(1)) and member
         if match.group(1) in ASKS or not (given or takes) or is_declaration(code, begin, end):
             continue

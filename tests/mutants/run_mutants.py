@@ -2,7 +2,7 @@
 """Switches mutants (mutants.py) one by one and runs tests until one fails: a mutant that no test finds has survived.
 
   run_mutants.py BUILD [--sample N] [--seconds S] [--again] [--without TEXT] [NUMBER...]
-  run_mutants.py --programs     what it runs, a target of Ninja's in each line
+  run_mutants.py --programs     what it runs, a target of Ninja's in each line (tests of PyTorch use .cache/torch, where that is)
 
 BUILD is a build folder of the tree that mutants.py writes, and has the programs of PROGRAMS (programs that it has not are left
 out). First every test runs once without a mutant, which tells how long it takes and which switches it comes to
@@ -23,7 +23,7 @@ import time
 
 import mutants
 
-# (program, arguments), those that find most in the shortest time first.
+# (program, arguments), those that find most in the shortest time first. A test in Python has the program as its library.
 PROGRAMS = [
     ("tests/emulation/emulation_tests", []),
     ("tests/emulation/waits_test", []),
@@ -36,12 +36,17 @@ PROGRAMS = [
     ("tests/gpu/messages/device_message_tests", ["--file=aggregate_end_test"]),
     ("tests/gpu/emulated_tests", ["--file=device_ops_test"]),
     ("tests/gpu/emulated_tests", ["--file=sparse_test"]),
+    ("tests/gpu/emulated_tests", ["--file=factors_test"]),
+    ("tests/gpu/library/c_device_gradients_test", ["3", "tcp"]),
     ("tests/gpu/nccl/nccl_laws", []),
     ("tests/gpu/messages/device_laws_inproc", []),
     ("tests/gpu/messages/device_laws_ucx_direct", []),
     ("tests/gpu/messages/device_message_tests", ["--file=aggregate_test"]),
     ("tests/gpu/nccl/nccl_two_levels_test", []),
+    ("tests/gpu/library/libgradwire_emulated.so", ["tests/torch/device_test.py"]),
 ]
+WITHOUT_GOOGLETEST = ("tests/gpu/library/",)  # such a program, or test in Python, is one test
+SKIPPED = 77  # exit status
 # A mutant may hang: so many times what the tests take by themselves, and so many seconds.
 TIMES, MORE_SECONDS = 5, 15
 ROUNDS = 3  # what is left to chance has another seed in each
@@ -54,35 +59,50 @@ def name_of(program):
     return " ".join([program[0].split("/")[-1], *program[1]])
 
 
+def is_one_test(program):
+    return program[0].startswith(WITHOUT_GOOGLETEST)
+
+
+def command_of(build, program):
+    if not program[0].endswith(".so"):
+        return [build / program[0], *program[1]]
+    tree = build.parent
+    return [sys.executable, tree / "tests/torch/in_environment.py", build / program[0], tree / program[1][0], *program[1][1:], "--failfast"]
+
+
 def run(build, program, environment, limit, more=()):
-    """Whether it passes, and the seconds that it took."""
-    environment = os.environ | {"UCX_RNDV_THRESH": "inf", "GTEST_FAIL_FAST": "1"} | environment
+    """Its exit status, None where it did not end, and the seconds that it took."""
+    environment = os.environ | {"UCX_RNDV_THRESH": "inf", "GTEST_FAIL_FAST": "1", "GRADWIRE_TEST_DEVICE": "emulated"} | environment
     begin = time.monotonic()
-    with subprocess.Popen([build / program[0], *program[1], *more], env=environment, stdout=subprocess.DEVNULL,
+    with subprocess.Popen([*command_of(build, program), *more], env=environment, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL, start_new_session=True) as process:
         try:
-            passed = process.wait(limit) == 0
+            status = process.wait(limit)
         except subprocess.TimeoutExpired:
-            passed = False
+            status = None
         try:
             os.killpg(process.pid, 9)  # its ranks, where they are processes
         except ProcessLookupError:
             pass
-    return passed, time.monotonic() - begin
+    return status, time.monotonic() - begin
 
 
 def learn(build, program):
-    """Of each test of the program: its seconds, and the switches that it comes to."""
+    """Of each test of the program: its seconds, and the switches that it comes to. None where it is skipped."""
     with tempfile.TemporaryDirectory() as folder:
         said, reached = pathlib.Path(folder) / "said.json", pathlib.Path(folder) / "reached"
-        passed, _ = run(build, program, {"GRADWIRE_MUTANTS_REACHED": str(reached), "GRADWIRE_EMULATION_SEED": "1"}, 3600,
-                        [f"--gtest_output=json:{said}"])
-        if not passed:
+        status, took = run(build, program, {"GRADWIRE_MUTANTS_REACHED": str(reached), "GRADWIRE_EMULATION_SEED": "1"}, 3600,
+                           [] if is_one_test(program) else [f"--gtest_output=json:{said}"])
+        if status == SKIPPED:
+            return None
+        if status != 0:
             raise SystemExit(f"{name_of(program)} fails without a mutant")
         switches = collections.defaultdict(set)
         for line in reached.read_text().splitlines() if reached.exists() else []:
             number, _, test = line.partition(" ")
             switches[test].add(int(number))
+        if is_one_test(program):
+            return [{"test": "", "seconds": took, "switches": sorted(set().union(*switches.values()))}]
         return [{"test": f"{suite['name']}.{test['name']}", "seconds": float(test["time"].rstrip("s")),
                  "switches": sorted(switches[f"{suite['name']}.{test['name']}"])}
                 for suite in json.loads(said.read_text())["testsuites"] for test in suite["testsuite"]]
@@ -100,7 +120,11 @@ def learn_all(build, without):
         name, stamp = name_of(program), file.stat().st_mtime
         if kept.get(name, {}).get("stamp") != stamp:
             begin = time.monotonic()
-            kept[name] = {"stamp": stamp, "tests": learn(build, program)}
+            learned = learn(build, program)
+            if learned is None:
+                print(f"{name} is skipped", flush=True)
+                continue
+            kept[name] = {"stamp": stamp, "tests": learned}
             kept_at.write_text(json.dumps(kept))
             print(f"{time.monotonic() - begin:6.1f} s  {name}: {len(kept[name]['tests'])} tests", flush=True)
         known[name] = (program, kept[name]["tests"])
@@ -142,9 +166,9 @@ def try_mutant(build, number, known, stop):
         for program, tests, seconds in to_run:
             if time.monotonic() > stop:
                 return None
-            passed, _ = run(build, program, {"GRADWIRE_MUTANT": str(number), "GRADWIRE_EMULATION_SEED": str(round_number)},
-                            TIMES * seconds + MORE_SECONDS, ["--gtest_filter=" + ":".join(tests)])
-            if not passed:
+            status, _ = run(build, program, {"GRADWIRE_MUTANT": str(number), "GRADWIRE_EMULATION_SEED": str(round_number)},
+                            TIMES * seconds + MORE_SECONDS, [] if is_one_test(program) else ["--gtest_filter=" + ":".join(tests)])
+            if status != 0:
                 return {"outcome": "found", "by": f"{name_of(program)} {tests[0]}" + (" ..." if len(tests) > 1 else ""),
                         "round": round_number}
     return {"outcome": "survived"}

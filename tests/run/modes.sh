@@ -146,6 +146,8 @@ check_scan() {
 # build_mutants PROGRAM...: from sources with switches for waits and streams, in build-mutants/build/.
 build_mutants() {
   python3 tests/mutants/mutants.py write build-mutants || fail "writing sources to build-mutants/ failed"
+  mkdir -p build-mutants/.cache
+  if [ -d .cache/torch ]; then ln -sfn ../../.cache/torch build-mutants/.cache/torch; fi
   cd build-mutants
   configure build -Dcuda=disabled -Dnccl=disabled -Dmpi=disabled
   run_ninja build "$@"
