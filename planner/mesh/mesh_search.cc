@@ -1,0 +1,245 @@
+#include "planner/mesh/mesh_search.h"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+using Codecs = std::map<std::string, MeshCompression>;
+
+Result<Codecs> codecs_of(const std::vector<std::string>& compressors) {
+  Codecs codecs;
+  for (const std::string& one : compressors) {
+    GW_ASSIGN(const MeshCompression made, MeshCompression::make(one));
+    codecs.emplace(one, made);
+  }
+  return codecs;
+}
+
+// A choice, and what is known of it before it is simulated.
+struct Bounded {
+  std::int64_t bound = 0;
+  std::size_t number = 0;
+};
+
+void set_memory(const MeshProblem& problem, const MeshLinks& links, MeshAnswer& answer) {
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (std::size_t rank = 0; rank < answer.memory.size(); ++rank) {
+    const std::int64_t room = problem.device_mem > 0 ? problem.device_mem : links.memory[rank];
+    const std::int64_t left = room - answer.memory[rank].total();
+    if (left >= least) continue;
+    least = left;
+    answer.fullest = static_cast<int>(rank);
+    answer.room = room;
+  }
+}
+
+MeshBytes bytes_of(const MeshChoice& choice, const MeshCosts& costs) {
+  MeshBytes most;
+  most.data = 0;
+  for (const auto& ranks : costs.replicas) {
+    for (const auto& stages : ranks) {
+      MeshBytes bytes;
+      for (const MeshStageCost& stage : stages) {
+        const double micro_batches = choice.accumulate / choice.pipes();
+        bytes.messages += micro_batches * (stage.output_bytes + stage.input_bytes);
+        bytes.tensors += micro_batches * stage.sum_bytes;
+        for (const MeshLayerCost& layer : stage.layers) bytes.data += layer.reduce.sent;
+      }
+      most.data = std::max(most.data, bytes.data + costs.gathered_bytes);
+      most.messages = std::max(most.messages, bytes.messages);
+      most.tensors = std::max(most.tensors, bytes.tensors);
+    }
+  }
+  return most;
+}
+
+Result<MeshPhases> phases_of(const MeshChoice& choice, const MeshLinks& links,
+                             const MeshCosts& costs, std::int64_t whole) {
+  MeshPhases phases;
+  GW_ASSIGN(const MeshStep data, simulate_mesh(choice, links, costs, {.data = true}));
+  GW_ASSIGN(const MeshStep messages,
+            simulate_mesh(choice, links, costs, {.data = true, .messages = true}));
+  GW_ASSIGN(const MeshStep sums,
+            simulate_mesh(choice, links, costs, {.data = true, .messages = true, .sums = true}));
+  phases.data = whole - data.ticks;
+  phases.messages = data.ticks - messages.ticks;
+  phases.tensors = messages.ticks - sums.ticks;
+  phases.compute = sums.busy;
+  phases.bubble = sums.ticks - sums.busy;
+  return phases;
+}
+
+class MeshSearch {
+ public:
+  MeshSearch(const MeshProblem& problem, const MeshSearchOptions& options, MeshChoices choices,
+             Codecs codecs)
+      : problem_(problem),
+        options_(options),
+        choices_(std::move(choices.all)),
+        codecs_(std::move(codecs)),
+        memory_(problem) {
+    result_.left_out = std::move(choices.left_out);
+    result_.choices = static_cast<std::int64_t>(choices_.size());
+  }
+
+  Result<MeshSearchResult> run() {
+    GW_TRY(bound_all());
+    for (std::size_t i = 0; i < bounded_.size(); ++i) {
+      if (bounded_[i].bound > worst()) {
+        result_.left_out["no faster than the rows shown, by a lower bound"] +=
+            static_cast<std::int64_t>(bounded_.size() - i);
+        break;
+      }
+      GW_TRY(try_one(bounded_[i]));
+      tell(static_cast<std::int64_t>(i) + 1);
+    }
+    tell(result_.choices);
+    if (result_.rows.empty()) return nothing();
+    for (MeshAnswer& row : result_.rows) {
+      if (!options_.phases) break;
+      GW_ASSIGN(const MeshCosts costs, costs_of(row.choice));
+      GW_ASSIGN(row.phases, phases_of(row.choice, links_of(row.choice), costs, row.ticks));
+      row.bytes = bytes_of(row.choice, costs);
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void tell(std::int64_t done) const {
+    if (!options_.progress) return;
+    options_.progress(
+        done, std::max<std::int64_t>(result_.choices, 1),
+        result_.rows.empty() ? "none fits yet" : to_string(result_.rows.front().choice));
+  }
+
+  Status nothing() const {
+    std::string why;
+    for (const auto& [reason, count] : result_.left_out) {
+      why += format("%s%lld: %s", why.empty() ? "" : "; ", static_cast<long long>(count),
+                    reason.c_str());
+    }
+    return {Code::kInvalidArgument, "no mesh fits (" + why + ")"};
+  }
+
+  // Those of the axes, and of both ways.
+  const MeshLinks& links_of(const MeshChoice& choice) {
+    const auto key = std::tuple(choice.dp, choice.tp, choice.pp, choice.pipes());
+    const auto known = links_.find(key);
+    if (known != links_.end()) return known->second;
+    return links_.emplace(key, mesh_links(*problem_.cluster, choice)).first->second;
+  }
+
+  Result<MeshCosts> costs_of(const MeshChoice& choice) {
+    return mesh_costs(problem_, choice, links_of(choice), codecs_.at(choice.compressor));
+  }
+
+  // No replica is waited for less than one of the slowest: they alone bound a step.
+  const MeshLinks& slowest_of(const MeshChoice& choice) {
+    const auto key = std::tuple(choice.dp, choice.tp, choice.pp, choice.pipes());
+    const auto known = slowest_.find(key);
+    if (known != slowest_.end()) return known->second;
+    MeshLinks links = links_of(choice);
+    const auto slowness = [&](const MeshReplica& replica) {
+      double sum = 0;
+      for (const int type : replica.types) {
+        sum += 1 / problem_.cluster->types[static_cast<std::size_t>(type)].macs_per_second;
+      }
+      return sum;
+    };
+    links.replicas = {*std::ranges::max_element(links.replicas, {}, slowness)};
+    return slowest_.emplace(key, std::move(links)).first->second;
+  }
+
+  Status bound_all() {
+    for (std::size_t i = 0; i < choices_.size(); ++i) {
+      const MeshChoice& choice = choices_[i];
+      GW_ASSIGN(const MeshCosts costs,
+                mesh_costs(problem_, choice, slowest_of(choice), codecs_.at(choice.compressor)));
+      bounded_.push_back({mesh_bound(choice, costs), i});
+    }
+    std::ranges::stable_sort(bounded_, {}, &Bounded::bound);
+    return {};
+  }
+
+  std::int64_t worst() const {
+    const auto rows = static_cast<std::size_t>(options_.rows);
+    return result_.rows.size() < rows ? std::numeric_limits<std::int64_t>::max()
+                                      : result_.rows.back().ticks;
+  }
+
+  Status try_one(const Bounded& bounded) {
+    MeshAnswer answer{.choice = choices_[bounded.number], .bound = bounded.bound};
+    auto memory = memory_.of(answer.choice);
+    if (!memory.has_value()) {
+      ++result_.left_out["stages that are not served: " + std::string(memory.error().message())];
+      return {};
+    }
+    answer.memory = std::move(memory.value());
+    const MeshLinks& links = links_of(answer.choice);
+    set_memory(problem_, links, answer);
+    if (!fits(answer)) {
+      ++result_.left_out["do not fit into the devices' memory"];
+      return {};
+    }
+    GW_ASSIGN(const MeshCosts costs, costs_of(answer.choice));
+    GW_ASSIGN(const MeshStep step, simulate_mesh(answer.choice, links, costs));
+    ++result_.simulated;
+    answer.ticks = step.ticks;
+    const auto before = [](const MeshAnswer& a, const MeshAnswer& b) {
+      return std::tuple(a.ticks, a.most_memory()) < std::tuple(b.ticks, b.most_memory());
+    };
+    auto& rows = result_.rows;
+    rows.insert(std::ranges::upper_bound(rows, answer, before), std::move(answer));
+    if (rows.size() > static_cast<std::size_t>(options_.rows)) {
+      rows.pop_back();
+      ++result_.left_out["slower than the rows shown, simulated"];
+    }
+    return {};
+  }
+
+  const MeshProblem& problem_;
+  const MeshSearchOptions& options_;
+  std::vector<MeshChoice> choices_;
+  Codecs codecs_;
+  MeshMemory memory_;
+  MeshSearchResult result_;
+  std::vector<Bounded> bounded_;
+  // By dp, tp, pp and pipes.
+  std::map<std::tuple<int, int, int, int>, MeshLinks> links_;
+  std::map<std::tuple<int, int, int, int>, MeshLinks> slowest_;
+};
+
+}  // namespace
+
+bool fits(const MeshAnswer& answer) { return answer.most_memory() <= answer.room; }
+
+Result<MeshSearchResult> search_mesh(const MeshProblem& problem, const MeshSearchOptions& options) {
+  GW_ASSIGN(Codecs codecs, codecs_of(problem.compressors));
+  GW_ASSIGN(MeshChoices choices, mesh_choices(problem));
+  if (!options.among.empty()) choices.all = options.among;
+  return MeshSearch(problem, options, std::move(choices), std::move(codecs)).run();
+}
+
+Result<MeshAnswer> answer_mesh(const MeshProblem& problem, const MeshChoice& choice) {
+  GW_ASSIGN(const MeshCompression codec, MeshCompression::make(choice.compressor));
+  const MeshLinks links = mesh_links(*problem.cluster, choice);
+  MeshAnswer answer{.choice = choice};
+  MeshMemory memory(problem);
+  GW_ASSIGN(answer.memory, memory.of(choice));
+  set_memory(problem, links, answer);
+  GW_ASSIGN(const MeshCosts costs, mesh_costs(problem, choice, links, codec));
+  answer.bound = mesh_bound(choice, costs);
+  GW_ASSIGN(const MeshStep step, simulate_mesh(choice, links, costs));
+  answer.ticks = step.ticks;
+  GW_ASSIGN(answer.phases, phases_of(choice, links, costs, answer.ticks));
+  answer.bytes = bytes_of(choice, costs);
+  return answer;
+}
+
+}  // namespace gradwire

@@ -1,0 +1,90 @@
+// The mesh on which a step takes least time: all of them, of which a lower bound leaves out those
+// that cannot be among the best, and the simulator ranks the others.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gradwire/status.h"
+#include "planner/mesh/mesh_choice.h"
+#include "planner/mesh/mesh_costs.h"
+#include "planner/mesh/mesh_memory.h"
+#include "planner/mesh/mesh_problem.h"
+#include "planner/mesh/mesh_step.h"
+
+namespace gradwire {
+
+// Where a step's time goes: each class of exchanges by how much shorter the simulated step is
+// without it, in the order of these names; they add up to the step. Nanoseconds.
+struct MeshPhases {
+  std::int64_t compute = 0;  // products of the rank that has most
+  std::int64_t bubble = 0;   // what is left without any exchange
+  std::int64_t tensors = 0;
+  std::int64_t messages = 0;
+  std::int64_t data = 0;
+};
+
+// That the rank sends in a step which sends most of the class.
+struct MeshBytes {
+  double data = 0;
+  double messages = 0;
+  double tensors = 0;
+};
+
+struct MeshAnswer {
+  MeshChoice choice = {};
+  std::int64_t bound = 0;  // nanoseconds: no step is shorter
+  std::int64_t ticks = 0;  // simulated
+  std::vector<MeshRankMemory> memory = {};
+  int fullest = 0;        // in `memory`: the rank with least room left
+  std::int64_t room = 0;  // bytes of that rank's device
+  MeshPhases phases = {};
+  MeshBytes bytes = {};
+
+  std::int64_t most_memory() const { return memory[static_cast<std::size_t>(fullest)].total(); }
+};
+
+struct MeshSearchOptions {
+  int rows = 20;       // that are wanted, the fastest first
+  bool phases = true;  // whether rows have phases and bytes
+  // Those to choose from; empty: all of mesh_choices().
+  std::vector<MeshChoice> among = {};
+  // Told now and then, with how many of all choices are done for.
+  std::function<void(std::int64_t done, std::int64_t all, const std::string& best)> progress = {};
+};
+
+struct MeshSearchResult {
+  std::vector<MeshAnswer> rows = {};
+  std::int64_t choices = 0;  // that the model and the schedules may serve
+  std::int64_t simulated = 0;
+  std::map<std::string, std::int64_t> left_out = {};  // by reason
+};
+
+// All (dp, tp, pp, schedule, ZeRO stage, micro-batches, recompute, compressor) on as many ranks as
+// there are devices, with the batch divided evenly. kInvalidArgument: no choice at all, or none
+// that fits; a compressor that is none.
+Result<MeshSearchResult> search_mesh(const MeshProblem& problem, const MeshSearchOptions& options);
+
+// One choice: its time, memory, phases and bytes, whether or not it fits. Errors as of its parts:
+// what the model or the schedule does not serve.
+Result<MeshAnswer> answer_mesh(const MeshProblem& problem, const MeshChoice& choice);
+// Whether all ranks have room.
+bool fits(const MeshAnswer& answer);
+
+// All choices of a problem, with why the others are none.
+struct MeshChoices {
+  std::vector<MeshChoice> all = {};
+  std::map<std::string, std::int64_t> left_out = {};
+};
+Result<MeshChoices> mesh_choices(const MeshProblem& problem);
+
+// Those of `choices` that differ from `choice` in one factor: ranks move between two axes, or the
+// schedule, ZeRO stage, micro-batches, recompute or compressor is another one.
+std::vector<MeshChoice> mesh_neighbours(const std::vector<MeshChoice>& choices,
+                                        const MeshChoice& choice);
+
+}  // namespace gradwire

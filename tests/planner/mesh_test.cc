@@ -1,0 +1,204 @@
+// Meshes: links, steps against the simulator of pipelines, bounds and searches against all choices.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <set>
+
+#include "planner/mesh/mesh_search.h"
+#include "tests/planner/even_cluster.h"
+#include "tests/planner/mesh_cases.h"
+#include "tests/support/fails.h"
+#include "trainer/pipeline/lower.h"
+#include "trainer/pipeline/simulate.h"
+
+namespace gradwire::mesh_test {
+namespace {
+
+const ClusterRates kRates;
+
+MeshCosts costs_for(const MeshProblem& problem, const MeshChoice& choice, const MeshLinks& links) {
+  return mesh_costs(problem, choice, links, MeshCompression::make(choice.compressor).value())
+      .value();
+}
+
+// The same costs for the simulator of pipelines, whose ranks reduce nothing.
+PipelineCosts pipeline_costs(const MeshChoice& choice, const MeshCosts& costs,
+                             std::int64_t latency) {
+  PipelineCosts all{.link = {.alpha = latency, .beta = 1}};
+  all.stages.resize(static_cast<std::size_t>(choice.stages()));
+  for (const auto& rank : costs.replicas.front()) {
+    for (const MeshStageCost& one : rank) {
+      PipelineStageCost& stage = all.stages[static_cast<std::size_t>(one.stage)];
+      stage.forward = one.there();
+      stage.backward_input = one.input();
+      stage.backward_weight = one.weight();
+      stage.output_bytes = static_cast<std::int64_t>(one.output_bytes);
+      stage.input_bytes = static_cast<std::int64_t>(one.input_bytes);
+    }
+  }
+  return all;
+}
+
+TEST(MeshStep, OfOnePipelineIsThatOfTheSimulatorOfPipelines) {
+  MeshModel model = small_gpt(8);
+  for (const int ranks : {2, 4}) {
+    const Cluster cluster = even_cluster(ranks, 1, 100);
+    const MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
+    for (const char* order :
+         {"gpipe", "1f1b", "zb-h1", "interleaved[chunks=2]", "zb-v", "breadth-first[chunks=2]"}) {
+      MeshChoice choice{.pp = ranks, .order = PipelineSpec::parse(order).value(), .accumulate = 8};
+      const MeshLinks links = mesh_links(cluster, choice);
+      const MeshCosts costs = costs_for(problem, choice, links);
+      const MeshStep step = simulate_mesh(choice, links, costs, {.data = true}).value();
+      const PipelineSchedule schedule = generate_pipeline(choice.order, ranks, 8).value();
+      const PipelineSimulation simulation =
+          simulate_pipeline(schedule, pipeline_costs(choice, costs, 100)).value();
+      EXPECT_EQ(step.ticks, simulation.makespan) << order << " of " << ranks;
+    }
+  }
+}
+
+TEST(MeshStep, ReductionsHideBehindTheBackwardOfEarlierLayers) {
+  MeshModel model = small_mlp();
+  const Cluster cluster = even_cluster(2, 1, 10);
+  const MeshProblem problem = mesh_problem(cluster, model, kRates, 4);
+  const MeshChoice choice{.dp = 2, .micro_batch = 2};
+  const MeshLinks links = mesh_links(cluster, choice);
+  const MeshCosts costs = costs_for(problem, choice, links);
+  // One rank's queue: a layer's reduction begins behind its backward and the one before it.
+  std::int64_t now = 0;
+  std::int64_t queue = 0;
+  std::int64_t end = 0;
+  const std::vector<MeshLayerCost>& layers = costs.replicas.front().front().front().layers;
+  for (const MeshLayerCost& layer : layers) now += layer.there();
+  for (std::size_t i = layers.size(); i-- > 0;) {
+    now += layers[i].input() + layers[i].backward_weight;
+    if (layers[i].parameters == 0) continue;
+    queue = std::max(queue, now) + layers[i].reduce.ticks;
+    end = std::max(end, queue + layers[i].reduce.latency);
+  }
+  EXPECT_EQ(simulate_mesh(choice, links, costs).value().ticks, std::max(now, end));
+  EXPECT_GT(layers.front().reduce.ticks + layers[1].reduce.ticks, 0);
+}
+
+TEST(MeshLinks, APortThatRanksShareDividesItsBandwidth) {
+  const Cluster cluster = uneven_cluster(2, 1);
+  const MeshLinks pairs = mesh_links(cluster, {.dp = 2, .tp = 2});
+  EXPECT_EQ(pairs.replicas.size(), 2U) << "the second node is slower";
+  EXPECT_EQ(pairs.replicas.front().sums.front(), (MeshLink{2, 3, 1.0}));
+  EXPECT_EQ(pairs.data.front(), (MeshLink{2, 50, 20.0})) << "two rings over a port of 10 ns a byte";
+  const MeshLinks four = mesh_links(cluster, {.dp = 4});
+  EXPECT_EQ(four.data.front(), (MeshLink{4, 50, 10.0})) << "one ring crosses each port once";
+  EXPECT_EQ(four.direct.front().byte, 20.0) << "both devices of a node send out at once";
+  EXPECT_EQ(mesh_links(cluster, {.pp = 4}).memory.back(), std::int64_t{1} << 30);
+}
+
+// Every choice by itself.
+struct Best {
+  std::int64_t ticks = std::numeric_limits<std::int64_t>::max();
+  int tried = 0;
+};
+Best best_of_all(const MeshProblem& problem) {
+  Best best;
+  const MeshChoices choices = mesh_choices(problem).value();
+  for (const MeshChoice& choice : choices.all) {
+    const auto answer = answer_mesh(problem, choice);
+    if (!answer.has_value()) continue;
+    ++best.tried;
+    const MeshAnswer& one = answer.value();
+    EXPECT_LE(one.bound, one.ticks) << to_string(choice);
+    const MeshPhases& p = one.phases;
+    EXPECT_EQ(p.compute + p.bubble + p.tensors + p.messages + p.data, one.ticks)
+        << to_string(choice);
+    if (fits(one)) best.ticks = std::min(best.ticks, one.ticks);
+  }
+  return best;
+}
+
+TEST(MeshSearch, FindsWhatASearchOverEverythingFinds) {
+  MeshModel gpt = small_gpt(4);
+  MeshModel mlp = small_mlp();
+  for (MeshModel* model : {&gpt, &mlp}) {
+    for (const Cluster& cluster : {even_cluster(4, 0.01, 5, true), uneven_cluster(2, 0.1)}) {
+      MeshProblem problem = mesh_problem(cluster, *model, kRates, 4);
+      problem.shares_tensors = model == &gpt;
+      problem.compressors = {"none", "qsgd:bits=4"};
+      const Best best = best_of_all(problem);
+      ASSERT_GT(best.tried, 100);
+      const MeshSearchResult found = search_mesh(problem, {.rows = 3}).value();
+      EXPECT_EQ(found.rows.front().ticks, best.ticks) << to_string(found.rows.front().choice);
+      EXPECT_LT(found.simulated, best.tried) << "a bound leaves some out";
+    }
+  }
+}
+
+TEST(MeshSearch, RowsFitAndWhatDoesNotIsCounted) {
+  MeshModel model = small_gpt(4, 64);
+  Cluster cluster = even_cluster(4, 1, 5);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 16);
+  const MeshSearchResult free = search_mesh(problem, {.rows = 1000}).value();
+  std::int64_t most = 0;
+  for (const MeshAnswer& row : free.rows) most = std::max(most, row.most_memory());
+  problem.device_mem = most / 2;
+  const MeshSearchResult tight = search_mesh(problem, {.rows = 1000}).value();
+  std::set<std::string> fitting;
+  for (const MeshAnswer& row : free.rows) {
+    if (row.most_memory() <= problem.device_mem) fitting.insert(to_string(row.choice));
+  }
+  std::set<std::string> kept;
+  for (const MeshAnswer& row : tight.rows) kept.insert(to_string(row.choice));
+  ASSERT_LT(free.rows.size(), 1000U) << "all of them are rows";
+  EXPECT_EQ(kept, fitting);
+  EXPECT_EQ(tight.left_out.at("do not fit into the devices' memory"),
+            static_cast<std::int64_t>(free.rows.size() - fitting.size()));
+  problem.device_mem = 16;
+  EXPECT_THAT(search_mesh(problem, {}).error(),
+              fails(Code::kInvalidArgument, "no mesh fits", "memory"));
+}
+
+TEST(MeshSearch, SchedulesWithoutAFlushAreAskedFor) {
+  MeshModel model = small_gpt(4);
+  const Cluster cluster = even_cluster(2, 1, 5);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
+  const auto stale = [&] {
+    std::int64_t count = 0;
+    const MeshSearchResult found = search_mesh(problem, {.rows = 1000}).value();
+    for (const MeshAnswer& row : found.rows) {
+      count += row.choice.has_flush() ? 0 : 1;
+    }
+    return count;
+  };
+  EXPECT_EQ(stale(), 0);
+  problem.allow_stale = true;
+  EXPECT_GT(stale(), 0);
+}
+
+TEST(MeshSearch, BadProblemsAreNamed) {
+  MeshModel model = small_gpt(4);
+  const Cluster cluster = even_cluster(2, 1, 5);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
+  problem.compressors = {"nonesuch"};
+  EXPECT_THAT(search_mesh(problem, {}).error(), fails(Code::kInvalidArgument, "nonesuch"));
+  problem.compressors = {"none"};
+  problem.batch = 0;
+  EXPECT_THAT(search_mesh(problem, {}).error(), fails(Code::kInvalidArgument, "batch of 0"));
+}
+
+TEST(MeshNeighbours, DifferInOneFactor) {
+  MeshModel model = small_gpt(4);
+  const Cluster cluster = even_cluster(4, 1, 5);
+  const MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
+  const std::vector<MeshChoice> all = mesh_choices(problem).value().all;
+  const MeshChoice choice{.dp = 2, .pp = 2, .zero = 1, .accumulate = 4};
+  const std::vector<MeshChoice> near = mesh_neighbours(all, choice);
+  MeshChoice other = choice;
+  other.recompute = "full";
+  EXPECT_THAT(near, ::testing::Contains(other));
+  other.zero = 0;
+  EXPECT_THAT(near, ::testing::Not(::testing::Contains(other)));
+  EXPECT_THAT(near, ::testing::Not(::testing::Contains(choice)));
+}
+
+}  // namespace
+}  // namespace gradwire::mesh_test
