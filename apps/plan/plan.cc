@@ -7,6 +7,7 @@
 #include "apps/bench/row_file.h"
 #include "apps/plan/plan_explained.h"
 #include "apps/plan/plan_explained_text.h"
+#include "apps/plan/plan_mesh.h"
 #include "apps/plan/plan_rows.h"
 #include "apps/plan/plan_search.h"
 #include "apps/sim/sim_text.h"
@@ -215,6 +216,10 @@ Result<int> plan_command(const std::vector<std::string>& args) {
   PlanQuestion q;
   GW_ASSIGN(const auto outcome, read_plan_flags(args, q));
   if (outcome == Flags::Outcome::kHelp) return 0;
+  if (!q.mesh.cluster.empty()) {
+    GW_TRY(plan_mesh(q));
+    return 0;
+  }
   GW_ASSIGN(const PlanRanks by_stage, plan_ranks(q));
   GW_ASSIGN(const std::vector<PlanMemory> memory, plan_memory(q, by_stage));
   GW_ASSIGN(const std::vector<PlanStep> steps, plan_steps(q, by_stage));

@@ -93,6 +93,9 @@ void add_cost_flags(Flags& flags, PlanQuestion& q) {
   flags.number("alpha", q.links.alpha, {0, 1e4}, "latency of a message, in seconds");
   flags.number("beta", q.links.beta, {0, 1}, "transfer time per byte, in seconds");
   flags.number("gamma", q.links.gamma, {0, 1}, "reduction time per byte, in seconds");
+}
+
+void add_output_flags(Flags& flags, PlanQuestion& q) {
   flags.group("Output");
   flags.toggle("memory", q.memory, "table of memory only, without --cost");
   flags.toggle("cost", q.cost, "table of communication only, without --memory");
@@ -102,6 +105,26 @@ void add_cost_flags(Flags& flags, PlanQuestion& q) {
       "are split, what tensor parallelism sends and holds; instead of --memory and --cost, "
       "or beside those that are given");
   flags.json_output(q.json);
+}
+
+void add_search_flags(Flags& flags, MeshFlags& f) {
+  constexpr Limits kRows{1, 1000};
+  flags.group("Search for a mesh");
+  flags.file(
+      "cluster", f.cluster,
+      "devices and links, a TOML file: search for the division of the ranks that takes least "
+      "time, in place of --parallel",
+      "no search");
+  flags.integer("batch", f.batch, {1, 1 << 30}, "samples of a step over all ranks", "none");
+  flags.text("compressors", f.compressors,
+             "compressors of gradients to choose from, with ';' between", "none", "LIST");
+  flags.toggle("allow-stale", f.allow_stale,
+               "pipedream and 2bw too, which train with older weights: other mathematics");
+  flags.integer("rows", f.rows, kRows, "number of meshes that are shown");
+  flags.integer("why", f.why, kRows, "row to explain: time, memory, bytes, and one factor changed",
+                "none");
+  flags.file("html", f.html, "page with memory, timeline and all rows, of --why or the first");
+  flags.file("write", f.write, "plan file for gradwire train --plan, of --why or the first");
 }
 
 bool transformer_given(const TransformerShape& shape) {
@@ -189,7 +212,37 @@ Status check_shape(const Flags& flags, const PlanQuestion& q) {
   return {};
 }
 
+// The search decides what these say.
+Status check_search(const Flags& flags, const PlanQuestion& q) {
+  const bool searches = !q.mesh.cluster.empty();
+  for (const char* name : {"batch", "compressors", "allow-stale", "rows", "why", "html", "write"}) {
+    if (searches || !flags.given(name)) continue;
+    return {Code::kInvalidArgument, std::string("plan: --") + name +
+                                        " is of a search for a mesh (expected --cluster FILE)"};
+  }
+  if (!searches) return {};
+  for (const char* name :
+       {"parallel", "pipeline", "data", "zero", "accumulate", "accumulate-policy", "micro-batch",
+        "recompute", "compressor", "alpha", "beta", "gamma", "memory", "cost", "explain"}) {
+    if (!flags.given(name)) continue;
+    return {Code::kInvalidArgument, std::string("plan: --") + name +
+                                        " and --cluster exclude each other (got both; the search "
+                                        "decides, and the file has the links)"};
+  }
+  if (!flags.given("batch")) {
+    return {Code::kInvalidArgument,
+            "plan: --cluster without --batch N (expected a step's samples)"};
+  }
+  if (q.model == "gpt" && !transformer_given(q.transformer)) {
+    return {Code::kInvalidArgument,
+            "plan: --cluster needs a model's layers (expected --layers, --width, --heads and "
+            "--sequence, or --model NAME with --image)"};
+  }
+  return {};
+}
+
 Status check(const Flags& flags, const PlanQuestion& q) {
+  GW_TRY(check_search(flags, q));
   if (q.parallel.pp > 1 && reduces_each(q)) {
     return {Code::kInvalidArgument, "plan: --accumulate-policy reduce-each with --parallel " +
                                         to_string(q.parallel) + " (expected sum-then-reduce)"};
@@ -242,14 +295,16 @@ Status check(const Flags& flags, const PlanQuestion& q) {
 }  // namespace
 
 Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, PlanQuestion& q) {
-  Flags flags(
-      "plan",
-      "Estimates a rank's memory and its communication per step for every ZeRO stage, by "
-      "arithmetic. Exits with 1 if --zero does not fit into --device-mem. `gradwire plan search` "
-      "searches for placements.");
+  Flags flags("plan",
+              "Estimates a rank's memory and its communication per step for every ZeRO stage, by "
+              "arithmetic; exits with 1 if --zero does not fit into --device-mem. With --cluster, "
+              "searches for the division of its devices that takes least time. `gradwire plan "
+              "search` searches for placements.");
   add_model_flags(flags, q);
   add_mesh_flags(flags, q);
   add_cost_flags(flags, q);
+  add_search_flags(flags, q.mesh);
+  add_output_flags(flags, q);
   flags.example(
       "gradwire plan --layers 24 --width 2048 --heads 16 --sequence 1024 --vocabulary 50257 "
       "--parallel dp=2,pp=4/1f1b --accumulate 8");

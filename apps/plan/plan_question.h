@@ -15,6 +15,18 @@ namespace gradwire {
 
 inline constexpr int kZeroStages = 4;  // 0 to 3
 
+// A search for a mesh.
+struct MeshFlags {
+  std::string cluster;  // a file; empty: there is no search
+  std::int64_t batch = 0;
+  std::string compressors = "none";  // with ';' between
+  bool allow_stale = false;
+  std::int64_t rows = 20;
+  std::int64_t why = 0;  // a row from 1; 0: none
+  std::string html;
+  std::string write;
+};
+
 struct PlanQuestion {
   double params = 0;
   TransformerShape transformer;
@@ -39,6 +51,7 @@ struct PlanQuestion {
   bool cost = false;
   bool explain = false;
   std::string json;
+  MeshFlags mesh = {};
 };
 
 // kInvalidArgument names the flag, the value seen and the value wanted.

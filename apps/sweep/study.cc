@@ -28,9 +28,10 @@ Status refuse(const std::string& what) { return {Code::kInvalidArgument, "study:
 
 // What a run is given by the study itself, and where its own reports go.
 bool belongs_to_the_run(const std::string& name) {
-  static const std::set<std::string> own{
-      "compressor",  "seed",    "inproc",     "metrics", "quiet", "log-level",   "flight", "config",
-      "save-params", "dry-run", "checkpoint", "resume",  "trace", "trace-steps", "traffic"};
+  static const std::set<std::string> own{"compressor",  "seed",        "inproc",     "metrics",
+                                         "quiet",       "log-level",   "flight",     "config",
+                                         "save-params", "dry-run",     "checkpoint", "resume",
+                                         "trace",       "trace-steps", "traffic",    "plan"};
   return own.count(name) != 0;
 }
 

@@ -12,6 +12,7 @@
 #include "apps/flight_folder.h"
 #include "apps/job.h"
 #include "apps/log_lines.h"
+#include "apps/plan/plan_file.h"
 #include "apps/run/verdict.h"
 #include "apps/train/end_signals.h"
 #include "apps/train/mode_run.h"
@@ -214,6 +215,7 @@ Result<int> train_command(const std::vector<std::string>& args) {
   flags.example("gradwire train --inproc 4 --compressor topk:ratio=0.01,ef=ef14 --steps 20");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
+  if (!options.plan.empty()) GW_TRY(apply_plan_file(options.plan, flags));
   if (list_models || list_data) {
     const std::string models = json ? model_json_lines() : model_list();
     const std::string data = json ? data_json_lines() : data_list();

@@ -211,6 +211,9 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
       "(pipeline "
       "stages), zero=N (in place of --zero), and tp=N/LAYOUT, ranks that share tensors "
       "(dp=4,zero=1)");
+  flags.file("plan", o.plan,
+             "plan of gradwire plan --write: model, batch, division of the ranks, recompute and "
+             "compressor, as if its flags stood here");
   flags.integer("inproc", o.inproc, {1, kMostThreadRanks},
                 "number of ranks as threads of this process", "the launcher's ranks, else 1");
   flags.bytes("bucket-bytes", o.bucket_bytes, {1}, "size of a gradient bucket, in bytes");

@@ -77,6 +77,7 @@ struct TrainOptions {
   std::int64_t accumulate = 1;                        // micro-batches of one rank
   std::string accumulate_policy = "sum-then-reduce";  // or reduce-each
   std::int64_t inproc = 0;                            // ranks as threads; 0: the launcher decides
+  std::string plan = {};                              // a file; what it says is applied
   ParallelSpec parallel = {};                         // how ranks are divided
   double deadline = 15;                               // seconds, of one operation
   std::string flight = {};                            // folder for flight records

@@ -1,0 +1,150 @@
+#include "apps/plan/plan_file.h"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "apps/whole_file.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+constexpr std::int64_t kVersion = 1;
+constexpr std::array<std::string_view, 16> kTrainKeys{
+    "model",     "hidden",        "width",     "layers",     "heads",     "tied",
+    "context",   "parallel",      "batch",     "accumulate", "recompute", "compressor",
+    "precision", "no-main-grads", "optimizer", "momentum"};
+constexpr std::array<std::string_view, 3> kNeeded{"parallel", "batch", "accumulate"};
+constexpr std::array<std::string_view, 4> kPredictedKeys{"mesh", "step_seconds", "memory_bytes",
+                                                         "rates"};
+
+template <typename Names>
+bool has(const Names& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+template <typename Names>
+std::string listed(const Names& names) {
+  std::string text;
+  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
+
+// "FILE:LINE: WHAT".
+class PlanReader {
+ public:
+  PlanReader(const std::string& path, Flags& flags) : path_(path), flags_(flags) {}
+
+  Status read() {
+    GW_ASSIGN(const std::string text, read_whole_file(path_));
+    toml::table table;
+    try {
+      table = toml::parse(text, path_);
+    } catch (const toml::parse_error& error) {
+      return at(static_cast<int>(error.source().begin.line),
+                "not TOML (" + std::string(error.description()) + ")");
+    }
+    GW_TRY(check_version(table));
+    for (const auto& [key, node] : table) {
+      const std::string_view name = key.str();
+      if (name == "version") continue;
+      if (name != "train" && name != "predicted") {
+        return at(node, "unknown key '" + std::string(name) +
+                            "' (expected version, [train] or [predicted])");
+      }
+      if (!node.is_table()) return at(node, std::string(name) + " must be a table");
+    }
+    if (const auto* predicted = table["predicted"].as_table()) {
+      for (const auto& [key, node] : *predicted) {
+        if (!has(kPredictedKeys, key.str())) return unknown(key.str(), node, kPredictedKeys);
+      }
+    }
+    const auto* train = table["train"].as_table();
+    if (train == nullptr)
+      return at(1, "no table [train] (expected what gradwire plan --write wrote)");
+    return apply(*train);
+  }
+
+ private:
+  Status at(int line, const std::string& what) const {
+    return {Code::kInvalidArgument, path_ + ":" + std::to_string(line) + ": " + what};
+  }
+  Status at(const toml::node& node, const std::string& what) const {
+    return at(static_cast<int>(node.source().begin.line), what);
+  }
+  template <typename Names>
+  Status unknown(std::string_view key, const toml::node& node, const Names& expected) const {
+    return at(node, "unknown key '" + std::string(key) + "' (expected " + listed(expected) + ")");
+  }
+
+  Status check_version(const toml::table& table) const {
+    const auto* node = table.get("version");
+    if (node == nullptr) return at(1, "no version (expected version = 1)");
+    if (node->value<std::int64_t>() == kVersion) return {};
+    return at(*node, "version of another gradwire (expected version = 1)");
+  }
+
+  // In the file's order.
+  Status apply(const toml::table& train) {
+    std::vector<std::pair<std::string, const toml::node*>> entries;
+    for (const auto& [key, node] : train) {
+      if (!has(kTrainKeys, key.str())) return unknown(key.str(), node, kTrainKeys);
+      entries.emplace_back(key.str(), &node);
+    }
+    std::ranges::sort(entries, {},
+                      [](const auto& entry) { return entry.second->source().begin.line; });
+    for (const std::string_view needed : kNeeded) {
+      if (!train.contains(needed)) return at(train, "[train] without " + std::string(needed));
+    }
+    for (const auto& [key, node] : entries) {
+      if (flags_.given(key)) {
+        return at(*node,
+                  "--" + key + " stands beside the plan that has it (expected one of the two)");
+      }
+    }
+    for (const auto& [key, node] : entries) {
+      const auto value = text_of(*node);
+      if (!value) return at(*node, key + " must be a text, a number, true or false");
+      if (const Status set = flags_.set(key, *value); !set.ok()) {
+        return at(*node, std::string(set.message()));
+      }
+    }
+    return {};
+  }
+
+  static std::optional<std::string> text_of(const toml::node& node) {
+    if (const auto* text = node.as_string()) return text->get();
+    if (const auto* number = node.as_integer()) return std::to_string(number->get());
+    if (const auto* number = node.as_floating_point()) return shortest(number->get());
+    if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+    return std::nullopt;
+  }
+
+  const std::string& path_;
+  Flags& flags_;
+};
+
+}  // namespace
+
+std::string plan_file_text(const MeshPlan& plan) {
+  std::string text =
+      format("# Written by gradwire plan; gradwire train --plan runs it.\nversion = %lld\n",
+             static_cast<long long>(kVersion));
+  text += "\n[train]\n";
+  for (const auto& [name, value] : plan.train) text += name + " = " + value + "\n";
+  text += "\n[predicted]\nmesh = \"" + plan.mesh + "\"\n";
+  text += "step_seconds = " + shortest(plan.step_seconds) + "\n";
+  text += format("memory_bytes = %lld\n", static_cast<long long>(plan.memory_bytes));
+  text += "rates = \"" + plan.rates + "\"\n";
+  return text;
+}
+
+Status apply_plan_file(const std::string& path, Flags& flags) {
+  return PlanReader(path, flags).read();
+}
+
+}  // namespace gradwire

@@ -1,0 +1,41 @@
+// What a search for a mesh found, as a file that `gradwire train --plan` runs:
+//
+//   version = 1
+//   [train]                       # flags of gradwire train
+//   parallel = "dp=4,pp=2/1f1b"
+//   batch = 64
+//   accumulate = 8
+//   ...
+//   [predicted]                   # for people: nothing reads it
+//   step_seconds = 0.31
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/flags.h"
+#include "gradwire/status.h"
+
+namespace gradwire {
+
+struct MeshPlan {
+  // Names of flags of gradwire train, and values as TOML has them (texts in quotation marks).
+  std::vector<std::pair<std::string, std::string>> train = {};
+  std::string mesh = {};  // as the search's table has it
+  double step_seconds = 0;
+  std::int64_t memory_bytes = 0;
+  std::string rates = {};  // which ones are measured
+};
+
+// The file's text.
+std::string plan_file_text(const MeshPlan& plan);
+
+// Gives the flags of gradwire train the values of the file, as if they stood on the command line.
+// kInvalidArgument with "FILE:LINE: " in front: what is not TOML, another version, unknown tables
+// and keys, [train] without parallel, batch or accumulate, values that the flag refuses, and a flag
+// that has been given beside it.
+Status apply_plan_file(const std::string& path, Flags& flags);
+
+}  // namespace gradwire

@@ -1,0 +1,179 @@
+#include "apps/plan/plan_mesh.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "apps/bench/row_file.h"
+#include "apps/plan/plan_file.h"
+#include "apps/plan/plan_mesh_page.h"
+#include "apps/plan/plan_mesh_text.h"
+#include "apps/plan/plan_model.h"
+#include "apps/plan/read_cluster.h"
+#include "apps/progress.h"
+#include "apps/whole_file.h"
+#include "base/text.h"
+
+namespace gradwire {
+namespace {
+
+constexpr double kSecondsOfOne = 1e-9;
+
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(';', begin), list.size());
+    parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+MeshModel model_of(const PlanQuestion& q) {
+  return MeshModel([&q](const TensorShare& share, bool flush) {
+    PlanQuestion asked = q;
+    if (!flush) {  // ends are not tied then
+      asked.parallel.pp = 2;
+      asked.parallel.order.kind = PipelineOrder::Kind::kPipeDream;
+    }
+    return plan_model(asked, share);
+  });
+}
+
+Result<MeshProblem> problem_of(const PlanQuestion& q, const Cluster& cluster, MeshModel& model,
+                               const MeshRates& rates) {
+  MeshProblem problem{.cluster = &cluster, .model = &model, .rates = &rates};
+  problem.batch = q.mesh.batch;
+  problem.device_mem = q.device_mem;
+  problem.optimizer = q.optimizer == "momentum" ? "sgd" : q.optimizer;
+  if (q.optimizer == "sgd") problem.momentum = 0;
+  GW_ASSIGN(problem.precision, parse_precision(q.precision));
+  problem.main_gradients = !q.no_main_grads;
+  problem.labels = q.model == "gpt" ? q.transformer.sequence : 1;
+  problem.compressors = parts_of(q.mesh.compressors);
+  problem.shares_tensors = q.model == "gpt";
+  problem.allow_stale = q.mesh.allow_stale;
+  return problem;
+}
+
+std::string in_quotes(const std::string& text) { return "\"" + text + "\""; }
+
+MeshPlan file_of(const PlanQuestion& q, const MeshProblem& problem, const MeshAnswer& answer) {
+  MeshPlan file{.mesh = to_string(answer.choice),
+                .step_seconds = static_cast<double>(answer.ticks) * kSecondsOfOne,
+                .memory_bytes = answer.most_memory(),
+                .rates = rates_text(*problem.cluster)};
+  const auto add = [&file](const char* name, const std::string& value) {
+    file.train.emplace_back(name, value);
+  };
+  const auto number = [](std::int64_t value) { return std::to_string(value); };
+  add("model", in_quotes(q.model));
+  if (q.model == "gpt") {
+    add("layers", number(q.transformer.layers));
+    add("width", number(q.transformer.width));
+    add("heads", number(q.transformer.heads));
+    add("context", number(q.transformer.sequence));
+    add("tied", answer.choice.has_flush() ? "true" : "false");
+  } else if (q.model == "mlp") {
+    std::string widths;
+    for (const std::int64_t width : q.hidden) widths += (widths.empty() ? "" : ",") + number(width);
+    add("hidden", in_quotes(widths));
+  }
+  add("parallel", in_quotes(parallel_text(answer.choice)));
+  add("batch", number(q.mesh.batch));
+  add("accumulate", number(answer.choice.accumulate));
+  add("recompute", in_quotes(answer.choice.recompute));
+  add("compressor", in_quotes(answer.choice.compressor));
+  add("precision", in_quotes(q.precision));
+  if (q.no_main_grads) add("no-main-grads", "true");
+  add("optimizer", in_quotes(q.optimizer == "momentum" ? "sgd" : q.optimizer));
+  if (q.optimizer == "sgd") add("momentum", "0");
+  if (q.optimizer == "momentum" || q.optimizer == "nesterov") {
+    add("momentum", shortest(problem.momentum));
+  }
+  return file;
+}
+
+std::string heading_of(const PlanQuestion& q, const Cluster& cluster) {
+  return format("%.4g parameters, %s, %s; a step of %lld samples on %d devices%s%s; %s\n", q.params,
+                q.precision.c_str(), q.optimizer.c_str(), static_cast<long long>(q.mesh.batch),
+                cluster.devices(), cluster.name.empty() ? "" : " of ", cluster.name.c_str(),
+                rates_text(cluster).c_str());
+}
+
+// Neighbours of a row, the fastest first.
+Result<std::vector<MeshAnswer>> near_answers(const MeshProblem& problem, const MeshAnswer& row) {
+  GW_ASSIGN(const MeshChoices choices, mesh_choices(problem));
+  std::vector<MeshAnswer> near;
+  const std::vector<MeshChoice> others = mesh_neighbours(choices.all, row.choice);
+  if (others.empty()) return near;
+  Progress progress(stderr, Progress::style_for(stderr), "neighbours",
+                    static_cast<std::int64_t>(others.size()));
+  std::int64_t done = 0;
+  for (const MeshChoice& other : others) {
+    auto answer = answer_mesh(problem, other);
+    progress.update(++done, parallel_text(other));
+    if (answer.has_value()) near.push_back(std::move(answer.value()));
+  }
+  std::ranges::stable_sort(near, {}, &MeshAnswer::ticks);
+  return near;
+}
+
+struct Shown {
+  std::string text;
+  std::string lines;
+};
+
+Status show(const PlanQuestion& q, const Shown& shown) {
+  if (q.json == kStandardOutput) {
+    std::printf("%s", shown.lines.c_str());
+    return {};
+  }
+  std::printf("%s", shown.text.c_str());
+  return q.json.empty() ? Status() : write_whole_file(q.json, shown.lines);
+}
+
+Result<MeshSearchResult> searched(const PlanQuestion& q, const MeshProblem& problem) {
+  std::optional<Progress> progress;
+  MeshSearchOptions options{.rows = static_cast<int>(std::max(q.mesh.rows, q.mesh.why))};
+  options.progress = [&](std::int64_t done, std::int64_t all, const std::string& best) {
+    if (!progress) progress.emplace(stderr, Progress::style_for(stderr), "meshes", all);
+    progress->update(done, best);
+  };
+  return search_mesh(problem, options);
+}
+
+}  // namespace
+
+Status plan_mesh(const PlanQuestion& q) {
+  GW_ASSIGN(const Cluster cluster, read_cluster(q.mesh.cluster));
+  MeshModel model = model_of(q);
+  const ClusterRates rates;
+  GW_ASSIGN(const MeshProblem problem, problem_of(q, cluster, model, rates));
+  auto found = searched(q, problem);
+  if (!found.has_value()) return found.error().with_context("plan: --cluster " + q.mesh.cluster);
+  MeshSearchResult& result = found.value();
+  const std::string heading = heading_of(q, cluster);
+  const auto rows = static_cast<std::int64_t>(result.rows.size());
+  if (q.mesh.why > rows) {
+    return {Code::kInvalidArgument,
+            format("plan: --why %lld of %lld rows", static_cast<long long>(q.mesh.why),
+                   static_cast<long long>(rows))};
+  }
+  const std::int64_t asked = std::max<std::int64_t>(q.mesh.why, 1) - 1;
+  const MeshAnswer& row = result.rows[static_cast<std::size_t>(asked)];
+  Shown shown{heading + mesh_table(result), mesh_lines(result)};
+  if (q.mesh.why > 0) {
+    GW_ASSIGN(const std::vector<MeshAnswer> near, near_answers(problem, row));
+    shown.text += "\n" + why_text(q.mesh.why, row, near);
+    shown.lines += why_lines(row, near);
+  }
+  GW_TRY(show(q, shown));
+  if (!q.mesh.html.empty()) {
+    GW_ASSIGN(const std::string page, mesh_page(heading, problem, result, row));
+    GW_TRY(write_whole_file(q.mesh.html, page));
+  }
+  if (q.mesh.write.empty()) return {};
+  return write_whole_file(q.mesh.write, plan_file_text(file_of(q, problem, row)));
+}
+
+}  // namespace gradwire

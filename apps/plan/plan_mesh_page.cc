@@ -1,0 +1,101 @@
+#include "apps/plan/plan_mesh_page.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "apps/plan/plan_mesh_template.h"
+#include "apps/plan/plan_mesh_text.h"
+#include "apps/report/html_page.h"
+#include "apps/report/page_files.h"
+#include "apps/sim/sim_text.h"
+#include "base/text.h"
+#include "trainer/memory/memory_arena.h"
+
+namespace gradwire {
+namespace {
+
+using PageJson = nlohmann::ordered_json;
+
+constexpr double kSecondsOfTick = 1e-9;
+
+PageJson memory_json(const MeshAnswer& row) {
+  PageJson classes = PageJson::array();
+  for (std::size_t place = 0; place < kMemoryClasses; ++place) {
+    PageJson bytes = PageJson::array();
+    for (const MeshRankMemory& rank : row.memory) bytes.push_back(rank.bytes[place]);
+    const bool any = std::ranges::any_of(
+        row.memory, [&](const MeshRankMemory& rank) { return rank.bytes[place] > 0; });
+    if (any) {
+      classes.push_back({{"name", to_string(static_cast<MemoryClass>(place))}, {"bytes", bytes}});
+    }
+  }
+  return {{"room", row.room}, {"classes", classes}};
+}
+
+// [lane, kind, begin, end, micro-batch, stage]; each rank has lanes of computation, of its messages
+// and of exchanges among replicas.
+Result<PageJson> timeline_json(const MeshProblem& problem, const MeshAnswer& row) {
+  GW_ASSIGN(const MeshCompression codec, MeshCompression::make(row.choice.compressor));
+  const MeshLinks links = mesh_links(*problem.cluster, row.choice);
+  GW_ASSIGN(const MeshCosts costs, mesh_costs(problem, row.choice, links, codec));
+  GW_ASSIGN(const MeshStep step, simulate_mesh(row.choice, links, costs, {}, true));
+  PageJson spans = PageJson::array();
+  std::int64_t end = 0;
+  for (const MeshSpan& span : step.spans) {
+    if (span.replica != 0) continue;
+    const bool message = span.kind == MeshSpan::Kind::kMessage;
+    const bool exchange =
+        span.kind == MeshSpan::Kind::kReduce || span.kind == MeshSpan::Kind::kGather;
+    const int lane = 3 * span.rank + (message ? 1 : exchange ? 2 : 0);
+    end = std::max(end, span.end);
+    spans.push_back({lane, static_cast<int>(span.kind),
+                     static_cast<double>(span.begin) * kSecondsOfTick,
+                     static_cast<double>(span.end) * kSecondsOfTick, span.micro, span.stage});
+  }
+  return PageJson{{"ranks", row.choice.pp},
+                  {"seconds", static_cast<double>(end) * kSecondsOfTick},
+                  {"spans", spans}};
+}
+
+PageJson points_json(const MeshSearchResult& result) {
+  PageJson points = PageJson::array();
+  for (const MeshAnswer& row : result.rows) {
+    points.push_back({{"x", static_cast<double>(row.ticks) * kSecondsOfTick},
+                      {"y", row.most_memory()},
+                      {"name", to_string(row.choice)}});
+  }
+  return points;
+}
+
+std::string phase_rows(const MeshAnswer& row) {
+  std::string html;
+  for (const NamedPhase& phase : named_phases(row.phases)) {
+    const double share =
+        row.ticks > 0 ? 100.0 * static_cast<double>(phase.ticks) / static_cast<double>(row.ticks)
+                      : 0;
+    html += std::string("<tr><th>") + phase.name + "</th><td>" +
+            time_text(static_cast<double>(phase.ticks) * kSecondsOfTick) +
+            format("</td><td>%.1f %%</td></tr>\n", share);
+  }
+  return html;
+}
+
+}  // namespace
+
+Result<std::string> mesh_page(const std::string& heading, const MeshProblem& problem,
+                              const MeshSearchResult& result, const MeshAnswer& row) {
+  GW_ASSIGN(const PageJson timeline, timeline_json(problem, row));
+  return filled(kPlanMeshPage,
+                {{"title", escaped(to_string(row.choice))},
+                 {"setup", escaped(heading)},
+                 {"step", time_text(static_cast<double>(row.ticks) * kSecondsOfTick)},
+                 {"phases", phase_rows(row)},
+                 {"table", escaped(mesh_table(result))},
+                 {"data", script_json({{"memory", memory_json(row)},
+                                       {"timeline", timeline},
+                                       {"points", points_json(result)},
+                                       {"chosen", to_string(row.choice)}})},
+                 {"chartjs", std::string(kChartJs, kChartJsBytes)}});
+}
+
+}  // namespace gradwire

@@ -1,0 +1,80 @@
+// The page of a search for a mesh; @@marks@@ are filled in by plan_mesh_page.cc.
+#pragma once
+
+namespace gradwire {
+
+inline constexpr char kPlanMeshPage[] = R"page(<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>@@title@@</title>
+<style>
+  body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1b1f24; background: #fff; margin: 2rem auto; max-width: 74rem; padding: 0 1rem; }
+  h1 { font-size: 1.5rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .6rem; }
+  .small { color: #57606a; font-size: .87rem; } pre { font-size: .74rem; overflow-x: auto; background: #f6f7f9; padding: .8rem; }
+  table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }
+  th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #e3e6ea; } th { text-align: left; font-weight: 500; }
+  .chart { height: 22rem; position: relative; } canvas.line { width: 100%; display: block; }
+  .key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 .9rem; vertical-align: -1px; }
+</style></head><body>
+<h1>@@title@@</h1>
+<div class="small">@@setup@@</div>
+<h2>A step: @@step@@</h2>
+<table>@@phases@@</table>
+<p class="small">compute: products of the rank that has most; bubble: waiting that no exchange causes; then exchanges that nothing hides: sums among ranks that share tensors, messages between stages, gradients and parameters among replicas.</p>
+<h2>Timeline of one replica</h2>
+<div class="small key" id="key"></div>
+<canvas class="line" id="timeline"></canvas>
+<h2>Memory of the ranks of its pipeline</h2>
+<div class="chart"><canvas id="memory"></canvas></div>
+<h2>Time and memory of the rows</h2>
+<div class="chart"><canvas id="points"></canvas></div>
+<h2>All rows</h2>
+<pre>@@table@@</pre>
+<script>@@chartjs@@</script>
+<script>
+const data = @@data@@;
+const colours = ["#1f4e99", "#d1495b", "#2a9d5c", "#8e5bb5", "#e08e1b", "#0f8b9d", "#7a5c3e", "#c2448f", "#6b7a00", "#444c56", "#9aa3ad", "#b8c0c8"];
+const seconds = s => s >= 1 ? +s.toPrecision(4) + " s" : s >= 1e-3 ? +(s * 1e3).toPrecision(4) + " ms" : +(s * 1e6).toPrecision(4) + " µs";
+const bytes = b => b >= 2 ** 30 ? +(b / 2 ** 30).toPrecision(3) + " GiB" : b >= 2 ** 20 ? +(b / 2 ** 20).toPrecision(3) + " MiB" : +(b / 1024).toPrecision(3) + " KiB";
+const kinds = ["forward", "backward", "backward, inputs", "backward, weights", "message", "reduction", "gathering of parameters"];
+const shades = ["#5b8fd9", "#2a9d5c", "#55b98a", "#9bd0b2", "#c9a227", "#d1495b", "#8e5bb5"];
+const shown = [...new Set(data.timeline.spans.map(s => s[1]))].sort();
+document.getElementById("key").innerHTML = shown.map(k => `<span style="background:${shades[k]}"></span>${kinds[k]}`).join("");
+function draw() {
+  const canvas = document.getElementById("timeline"), ranks = data.timeline.ranks, scale = window.devicePixelRatio || 1;
+  const full = ranks > 16 ? 10 : 18, thin = ranks > 16 ? 3 : 6, gap = 4, step = full + 2 * thin + gap, left = 58, bottom = 22;
+  const width = canvas.clientWidth, height = ranks * step + bottom;
+  canvas.style.height = height + "px"; canvas.width = width * scale; canvas.height = height * scale;
+  const c = canvas.getContext("2d"), x = t => left + (width - left - 8) * t / data.timeline.seconds;
+  c.scale(scale, scale); c.font = "11px system-ui, sans-serif"; c.textBaseline = "middle";
+  for (let r = 0; r < ranks; r++) {
+    c.fillStyle = "#f3f4f6"; c.fillRect(left, r * step, width - left - 8, full + 2 * thin);
+    if (ranks <= 32 || r % 4 === 0) { c.fillStyle = "#57606a"; c.fillText("rank " + r, 4, r * step + full / 2 + 2); }
+  }
+  for (const [lane, kind, begin, end, micro] of data.timeline.spans) {
+    const part = lane % 3, y = Math.floor(lane / 3) * step + (part === 0 ? 0 : part === 1 ? full : full + thin), h = part === 0 ? full : thin;
+    const w = Math.max(x(end) - x(begin) - .4, .4);
+    c.fillStyle = shades[kind]; c.fillRect(x(begin), y, w, h - .5);
+    if (part === 0 && micro >= 0 && w > 16 && full > 12) { c.fillStyle = "#fff"; c.fillText(micro, x(begin) + 3, y + h / 2); }
+  }
+  c.fillStyle = "#57606a";
+  for (let i = 0; i <= 4; i++) { const t = data.timeline.seconds * i / 4, text = seconds(t); c.fillText(text, Math.min(x(t), width - 8 - c.measureText(text).width), height - 9); }
+}
+draw(); window.addEventListener("resize", draw);
+const room = { id: "room", afterDatasetsDraw(chart) {
+  const y = chart.scales.y.getPixelForValue(data.memory.room), { left, right } = chart.chartArea, c = chart.ctx;
+  c.save(); c.strokeStyle = "#1b1f24"; c.setLineDash([6, 4]); c.beginPath(); c.moveTo(left, y); c.lineTo(right, y); c.stroke();
+  c.fillStyle = "#1b1f24"; c.font = "12px system-ui, sans-serif"; c.fillText("device: " + bytes(data.memory.room), left + 6, y - 5); c.restore();
+} };
+new Chart(document.getElementById("memory"), { type: "bar", plugins: [room],
+  data: { labels: data.memory.classes[0].bytes.map((_, r) => "rank " + r), datasets: data.memory.classes.map((one, i) => ({ label: one.name, data: one.bytes, backgroundColor: colours[i % colours.length] })) },
+  options: { animation: false, maintainAspectRatio: false, scales: { x: { stacked: true }, y: { stacked: true, suggestedMax: data.memory.room * 1.08, ticks: { callback: bytes } } },
+    plugins: { legend: { position: "bottom" }, tooltip: { callbacks: { label: item => item.dataset.label + ": " + bytes(item.parsed.y) } } } } });
+const others = data.points.filter(p => p.name !== data.chosen), chosen = data.points.filter(p => p.name === data.chosen);
+new Chart(document.getElementById("points"), { type: "scatter",
+  data: { datasets: [{ label: "this mesh", data: chosen, backgroundColor: "#d1495b", pointRadius: 7 }, { label: "other rows", data: others, backgroundColor: "#1f4e99", pointRadius: 4 }] },
+  options: { animation: false, maintainAspectRatio: false, scales: { x: { title: { display: true, text: "time of a step" }, ticks: { callback: seconds } }, y: { beginAtZero: true, title: { display: true, text: "memory of the fullest rank" }, ticks: { callback: bytes } } },
+    plugins: { legend: { position: "bottom" }, tooltip: { callbacks: { label: item => item.raw.name + ": " + seconds(item.raw.x) + ", " + bytes(item.raw.y) } } } } });
+</script></body></html>
+)page";
+
+}  // namespace gradwire

@@ -1,0 +1,121 @@
+// `gradwire plan --cluster`: rows, reasons, page, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tests/apps/plan/captured_plan.h"
+#include "tests/support/fails.h"
+
+namespace gradwire::plan_mesh_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr Code kBad = Code::kInvalidArgument;
+
+const std::string kCluster = R"(name = "two nodes"
+[device.gpu]
+memory = "1G"
+macs_per_second = 1e12
+[link.bridge]
+latency = 5e-6
+bandwidth = 1e10
+[link.network]
+latency = 2e-5
+bandwidth = 1e9
+shared = true
+[[node]]
+name = "node"
+count = 2
+devices = 2
+device = "gpu"
+link = "bridge"
+uplink = "network"
+)";
+
+class PlanMesh : public ::testing::Test {
+ protected:
+  PlanMesh() { EXPECT_TRUE(write_whole_file(file("c.toml"), kCluster).ok()); }
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+  CapturedPlan search(std::vector<std::string> words) const {
+    words.insert(words.end(), {"--cluster", file("c.toml"), "--layers", "4", "--width", "64",
+                               "--heads", "4", "--sequence", "32", "--vocabulary", "100"});
+    return captured_plan(words);
+  }
+  TemporaryFolder folder_;
+};
+
+int count_of(const CapturedPlan& plan, const std::string& kind) {
+  int count = 0;
+  for (const nlohmann::json& row : plan.rows) count += row["kind"] == kind ? 1 : 0;
+  return count;
+}
+
+TEST_F(PlanMesh, RowsAreSortedFitAndAddUp) {
+  const CapturedPlan plan = search({"--batch", "16", "--rows", "12"});
+  ASSERT_TRUE(plan.error.ok()) << plan.error.message();
+  EXPECT_THAT(plan.text, HasSubstr("given, not measured"));
+  EXPECT_THAT(plan.text, HasSubstr("left out"));
+  ASSERT_EQ(count_of(plan, "mesh"), 12);
+  double before = 0;
+  for (const nlohmann::json& row : plan.rows) {
+    if (row["kind"] != "mesh") continue;
+    const double seconds = row["seconds"];
+    EXPECT_GE(seconds, before);
+    before = seconds;
+    EXPECT_TRUE(row["fits"]);
+    EXPECT_LE(row["bound_seconds"].get<double>(), seconds);
+    double sum = 0;
+    for (const char* phase : {"compute", "bubble", "tensors", "messages", "data"}) {
+      sum += row[std::string(phase) + "_seconds"].get<double>();
+    }
+    EXPECT_NEAR(sum, seconds, 1e-9);
+    EXPECT_EQ(row["dp"].get<int>() * row["tp"].get<int>() * row["pp"].get<int>(), 4);
+  }
+}
+
+TEST_F(PlanMesh, ARowIsExplainedAndDrawn) {
+  const CapturedPlan plan =
+      search({"--batch", "16", "--why", "2", "--html", file("p.html"), "--rows", "3"});
+  ASSERT_TRUE(plan.error.ok()) << plan.error.message();
+  EXPECT_THAT(plan.text, HasSubstr("Row 2: "));
+  EXPECT_THAT(plan.text, HasSubstr("With one factor changed"));
+  EXPECT_GE(count_of(plan, "rank"), 1);
+  EXPECT_GE(count_of(plan, "neighbour"), 3);
+  const std::string page = read_whole_file(file("p.html")).value();
+  EXPECT_THAT(page, HasSubstr("\"spans\":[["));
+  EXPECT_THAT(page, HasSubstr("\"classes\":[{"));
+  EXPECT_EQ(page.find("@@"), std::string::npos) << "every mark is filled in";
+}
+
+TEST_F(PlanMesh, BadQuestionsAreNamed) {
+  EXPECT_THAT(search({}).error, fails(kBad, "--batch"));
+  EXPECT_THAT(search({"--batch", "16", "--parallel", "dp=4"}).error,
+              fails(kBad, "--parallel", "--cluster"));
+  EXPECT_THAT(search({"--batch", "16", "--zero", "1"}).error, fails(kBad, "--zero"));
+  EXPECT_THAT(search({"--batch", "16", "--compressors", "none;nonesuch"}).error,
+              fails(kBad, "nonesuch"));
+  EXPECT_THAT(search({"--batch", "16", "--device-mem", "1000"}).error,
+              fails(kBad, "no mesh fits", "memory"));
+  EXPECT_THAT(search({"--batch", "1", "--rows", "1", "--why", "1000"}).error, fails(kBad, "--why"));
+  EXPECT_THAT(captured_plan({"--params", "1e6", "--batch", "4"}).error,
+              fails(kBad, "--batch", "--cluster"));
+}
+
+TEST_F(PlanMesh, ClustersThatCannotBeAreRefusedWithTheLine) {
+  const auto edited = [&](const std::string& from, const std::string& to) {
+    std::string text = kCluster;
+    text.replace(text.find(from), from.size(), to);
+    EXPECT_TRUE(write_whole_file(file("c.toml"), text).ok());
+    return search({"--batch", "16"}).error;
+  };
+  EXPECT_THAT(edited("device = \"gpu\"", "device = \"tpu\""), fails(kBad, "c.toml:", "tpu"));
+  EXPECT_THAT(edited("1e10", "-1e10"), fails(kBad, "c.toml:7", "bandwidth"));
+  EXPECT_THAT(edited("latency", "latencies"), fails(kBad, "c.toml:6", "latencies"));
+}
+
+}  // namespace
+}  // namespace gradwire::plan_mesh_test

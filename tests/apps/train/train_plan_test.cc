@@ -1,0 +1,127 @@
+// `gradwire train --plan`: the bits of the flags that a plan stands for, and files that are
+// refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "apps/plan/plan.h"
+#include "apps/whole_file.h"
+#include "tests/apps/train/train_runs.h"
+#include "tests/support/fails.h"
+#include "tests/support/temporary_folder.h"
+
+namespace gradwire::train_plan_test {
+namespace {
+
+constexpr Code kBad = Code::kInvalidArgument;
+
+const std::string kCluster = R"([device.cpu]
+memory = "1G"
+macs_per_second = 1e9
+[link.wire]
+latency = 1e-6
+bandwidth = 1e8
+[[node]]
+name = "node"
+devices = 4
+device = "cpu"
+link = "wire"
+)";
+
+class TrainPlan : public ::testing::Test {
+ protected:
+  TrainPlan() { EXPECT_TRUE(write_whole_file(file("c.toml"), kCluster).ok()); }
+  std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
+
+  // Row `row` of a search as plan.toml.
+  void plan(const Words& model, int row) const {
+    Words words{"--cluster", file("c.toml"),    "--why",         std::to_string(row),
+                "--write",   file("plan.toml"), "--compressors", "none;qsgd:bits=4"};
+    words.insert(words.end(), model.begin(), model.end());
+    ::testing::internal::CaptureStdout();
+    const auto done = plan_command(words);
+    ::testing::internal::GetCapturedStdout();
+    ASSERT_TRUE(done.has_value()) << done.error().message();
+  }
+
+  // What a plan stands for: lines of [train] as flags.
+  Words flags_of_plan() const {
+    Words words;
+    const std::string text = contents(file("plan.toml"));
+    std::size_t at = text.find("[train]\n") + 8;
+    for (std::size_t end = text.find('\n', at); end > at; end = text.find('\n', at)) {
+      const std::string line = text.substr(at, end - at);
+      const std::size_t equals = line.find(" = ");
+      std::string value = line.substr(equals + 3);
+      if (value.front() == '"') value = value.substr(1, value.size() - 2);
+      at = end + 1;
+      if (value == "false") continue;
+      words.push_back("--" + line.substr(0, equals));
+      if (value != "true") words.push_back(value);
+    }
+    return words;
+  }
+
+  std::string hash(Words words) const {
+    words.insert(words.end(), {"--steps", "3", "--seed", "4", "--metrics", file("m.jsonl")});
+    EXPECT_EQ(train(words), "ok");
+    const auto lines = json_lines(file("m.jsonl"));
+    return lines.empty() ? "none" : lines.back()["params_hash"].dump();
+  }
+
+  // train --plan of the plan with one text replaced.
+  Status edited(const std::string& from, const std::string& to) const {
+    std::string text = contents(file("plan.toml"));
+    const std::size_t at = text.find(from);
+    EXPECT_NE(at, std::string::npos) << from << " in " << text;
+    text.replace(at, from.size(), to);
+    EXPECT_TRUE(write_whole_file(file("edited.toml"), text).ok());
+    return refusal({"--plan", file("edited.toml"), "--steps", "1"});
+  }
+
+  TemporaryFolder folder_;
+};
+
+const Words kMlp{"--model", "mlp", "--image", "1x8x8", "--precision", "fp32", "--batch", "32"};
+const Words kGpt{"--layers",     "4",  "--width",     "16",   "--heads", "2", "--sequence", "8",
+                 "--vocabulary", "13", "--precision", "fp32", "--batch", "16"};
+
+TEST_F(TrainPlan, HasTheBitsOfTheFlagsThatItStandsFor) {
+  for (const int row : {1, 4, 9, 15}) {
+    plan(kMlp, row);
+    const std::string planned = hash({"--plan", file("plan.toml")});
+    EXPECT_EQ(planned, hash(flags_of_plan())) << contents(file("plan.toml"));
+  }
+  for (const int row : {1, 7}) {
+    plan(kGpt, row);
+    const Words data{"--data", "grammar"};
+    Words with_plan{"--plan", file("plan.toml")};
+    with_plan.insert(with_plan.end(), data.begin(), data.end());
+    Words with_flags = flags_of_plan();
+    with_flags.insert(with_flags.end(), data.begin(), data.end());
+    EXPECT_EQ(hash(with_plan), hash(with_flags)) << contents(file("plan.toml"));
+  }
+}
+
+TEST_F(TrainPlan, NonsenseIsRefusedWithItsLine) {
+  plan(kMlp, 1);
+  EXPECT_THAT(edited("version = 1", "version = 2"), fails(kBad, "edited.toml:2", "version"));
+  EXPECT_THAT(edited("batch = 32", "batch = -3"), fails(kBad, "edited.toml:", "batch", "-3"));
+  EXPECT_THAT(edited("batch = 32", "bach = 32"), fails(kBad, "edited.toml:", "unknown key 'bach'"));
+  EXPECT_THAT(edited("batch = 32", "batch = [1, 2]"), fails(kBad, "edited.toml:", "batch"));
+  EXPECT_THAT(edited("batch = 32\n", ""), fails(kBad, "edited.toml:", "without batch"));
+  EXPECT_THAT(edited("parallel = \"dp=", "parallel = \"dq="), fails(kBad, "edited.toml:", "dq="));
+  EXPECT_THAT(edited("compressor = \"", "compressor = \"nonesuch\" #"), fails(kBad, "nonesuch"));
+  EXPECT_THAT(edited("[predicted]", "[cluster]"), fails(kBad, "edited.toml:", "cluster"));
+  EXPECT_THAT(edited("step_seconds", "steps"), fails(kBad, "edited.toml:", "unknown key 'steps'"));
+  EXPECT_THAT(edited("[train]", "[train"), fails(kBad, "edited.toml:", "not TOML"));
+  EXPECT_THAT(std::string(refusal({"--plan", file("nofile")}).message()),
+              ::testing::HasSubstr("nofile"));
+  EXPECT_THAT(refusal({"--plan", file("plan.toml"), "--batch", "64"}),
+              fails(kBad, "plan.toml:", "--batch"));
+}
+
+}  // namespace
+}  // namespace gradwire::train_plan_test
