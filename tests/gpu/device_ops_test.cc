@@ -104,6 +104,25 @@ TEST(DeviceOps, ScalesCastsAndNeutralElementsGiveTheHostsBits) {
   }
 }
 
+TEST(DeviceOps, SaturatingCastsGiveTheHostsBits) {
+  for (const std::int64_t count : kCounts) {
+    std::vector<std::byte> src = numbers(DType::kF32, count, 5);
+    const OnDevice there(src);
+    const TensorView from{there.bytes().data(), Shape::vector(count), DType::kF32, kFirst};
+    for (const DType to : {DType::kF16, DType::kBF16}) {
+      std::vector<std::byte> dst(static_cast<std::size_t>(count) * size_of(to));
+      const OnDevice dst_there(dst.size(), size_of(to));
+      const TensorView into{dst_there.bytes().data(), Shape::vector(count), to, kFirst};
+      for (const double factor : {1.0, 1e6}) {  // which saturates
+        ASSERT_TRUE(
+            saturating_cast(host_tensor(src, DType::kF32), factor, host_tensor(dst, to), {}).ok());
+        ASSERT_TRUE(saturating_cast(from, factor, into, kStream).ok());
+        EXPECT_EQ(dst_there.read(), dst) << to_string(to) << " by " << factor;
+      }
+    }
+  }
+}
+
 // Of the type, whatever it may hold: each infinity and zero, NaNs of every kind, any bits.
 std::vector<std::byte> patterns(DType dtype, std::int64_t count, std::uint64_t seed) {
   const RandomStream draws(seed, RandomUse::kTest, 1, 0, 0, 0);
