@@ -159,6 +159,7 @@ class Json(unittest.TestCase):
                      ("`inspect payload`", ("inspect", "payload", payload)),
                      ("`plan`", ("plan", *"--layers 4 --width 64 --heads 4 --sequence 64 --parallel dp=1,pp=2".split())),
                      ("`plan --explain`", ("plan", *"--explain --layers 4 --width 64 --heads 4 --sequence 64 --vocabulary 9".split())),
+                     ("`profile`", ("profile", "--quick", str(folder / "profile.json"))),
                      ("`sim` OPERATION", ("sim", "broadcast", "--ranks", "4", "--bytes", "1K")),
                      ("`sim pipeline`", ("sim", "pipeline", "--ranks", "2")),
                      ("`version`", ("version",))]
