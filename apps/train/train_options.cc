@@ -176,7 +176,15 @@ Status check_micro_batches(const TrainOptions& options, std::int64_t samples) {
 }  // namespace
 
 Status check_batch_shares(const TrainOptions& options, int workers) {
-  const int each = static_cast<int>(options.accumulate);
+  // Where two pipelines share a replica's micro-batches, each is a worker with half of them.
+  const int pipes = options.parallel.pipes();
+  if (options.accumulate % pipes != 0) {
+    return {Code::kInvalidArgument,
+            "train: " + to_string(options.parallel) + " of " +
+                counted(static_cast<int>(options.accumulate), "micro-batch", "es") +
+                " (expected an even --accumulate: two pipelines have half of them each)"};
+  }
+  const int each = static_cast<int>(options.accumulate) / pipes;
   const BatchShares shares{workers, each};
   const std::int64_t parts = shares.micro_batches();
   const std::int64_t samples = shares.samples(options.batch);

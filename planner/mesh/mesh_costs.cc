@@ -205,7 +205,7 @@ std::int64_t rank_bound(const MeshChoice& choice, const std::vector<MeshStageCos
   std::int64_t tail = INT64_MAX;
   std::int64_t work = 0;
   std::int64_t reduced = 0;
-  std::int64_t latency = 0;
+  std::int64_t latency = INT64_MAX;     // the last one's: which one that is, nothing says here
   std::int64_t reductions = INT64_MAX;  // the first one begins no earlier behind the head
   for (const MeshStageCost& stage : stages) {
     const auto at = static_cast<std::size_t>(stage.stage);
@@ -215,14 +215,16 @@ std::int64_t rank_bound(const MeshChoice& choice, const std::vector<MeshStageCos
     work += micro_batches * (stage.there() + back);
     reductions = std::min(reductions, micro_batches * (stage.there() + back) - back);
     for (const MeshLayerCost& layer : stage.layers) {
+      if (layer.parameters == 0) continue;
       reduced += layer.reduce.ticks;
-      latency = std::max(latency, layer.reduce.latency);
+      latency = std::min(latency, layer.reduce.latency);
       if (choice.zero == 1 || choice.zero == 2) reduced += layer.gather.ticks;
     }
   }
   if (!choice.has_flush()) return std::max(work, reduced);
   // A weight's gradient may come last, when nothing follows it.
   if (choice.pp == 1 || splits_backward(choice.order.kind)) tail = 0;
+  if (latency == INT64_MAX) latency = 0;
   return head + std::max(work + tail, reductions + reduced + latency);
 }
 

@@ -82,6 +82,30 @@ TEST(MeshStep, ReductionsHideBehindTheBackwardOfEarlierLayers) {
   EXPECT_GT(layers.front().reduce.ticks + layers[1].reduce.ticks, 0);
 }
 
+// Small layers are gathered, one latency, large ones go by their owners, two: the last reduction is
+// that of the first layer, which is small here.
+TEST(MeshStep, IsNoFasterThanItsBoundWhereReductionsHaveOtherLatencies) {
+  MeshModel model([](const TensorShare& share, bool /*flush*/) {
+    ModelOptions options{"mlp"};
+    options.hidden = {4, 128, 128};
+    options.share = share;
+    return make_model<float>(options, {1, 8, 8}, 10);
+  });
+  for (const int ranks : {2, 3, 4}) {
+    for (const std::int64_t latency : {0, 10'000, 50'000, 1'000'000}) {
+      const Cluster cluster = even_cluster(ranks, 100, latency);
+      const MeshProblem problem = mesh_problem(cluster, model, kRates, ranks);
+      for (const char* compressor : {"none", "qsgd:bits=4", "topk:ratio=0.1"}) {
+        const MeshChoice choice{.dp = ranks, .compressor = compressor};
+        const MeshLinks links = mesh_links(cluster, choice);
+        const MeshCosts costs = costs_for(problem, choice, links);
+        const MeshStep step = simulate_mesh(choice, links, costs).value();
+        EXPECT_LE(mesh_bound(choice, costs), step.ticks) << ranks << ' ' << compressor << ' ' << latency;
+      }
+    }
+  }
+}
+
 TEST(MeshLinks, APortThatRanksShareDividesItsBandwidth) {
   const Cluster cluster = uneven_cluster(2, 1);
   const MeshLinks pairs = mesh_links(cluster, {.dp = 2, .tp = 2});

@@ -91,6 +91,12 @@ TEST_F(TrainStages, InBothDirectionsHaveTheBitsOfTwoReplicas) {
   EXPECT_THAT(refusal({"--parallel", "dp=1,pp=2/chimera", "--accumulate", "4", "--batch", "48",
                        "--zero", "2"}),
               fails(Code::kUnsupported, "--zero", "chimera", "0 or 1"));
+  EXPECT_THAT(refusal({"--parallel", "dp=1,pp=2/chimera", "--batch", "48"}),
+              fails(Code::kInvalidArgument, "chimera", "1 micro-batch", "even"));
+  // A sample in each micro-batch of 2 replicas, 2 pipelines and 4 micro-batches.
+  EXPECT_EQ(train({"--parallel", "dp=2,pp=2/chimera", "--accumulate", "8", "--batch", "16",
+                   "--steps", "2"}),
+            "ok");
 }
 
 // A checkpoint behind a drain is one that the run would go on from with the same bits.
