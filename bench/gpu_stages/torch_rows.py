@@ -155,7 +155,7 @@ def measure(rank, size, device, add, elements=1 << 24, smoke=False):
         said = {"bench": "torch", "device": device, "ranks": size, "case": case, **more}
         try:
             said.update(function(*arguments) or {})
-        except (AssertionError, ValueError) as error:
+        except (AssertionError, ValueError, RuntimeError) as error:
             good = False
             said["failed"] = str(error)
         add(said)

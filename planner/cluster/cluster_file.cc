@@ -172,7 +172,11 @@ class ClusterReader {
                              "' (expected latency, bandwidth, shared, profile or transport)");
       }
     }
-    if (table.get("profile") != nullptr) GW_TRY(take_link(table, link));
+    if (table.get("profile") != nullptr) {
+      GW_TRY(take_link(table, link));
+    } else if (const toml::node* transport = table.get("transport"); transport != nullptr) {
+      return bad(*transport, "transport of link '" + name + "' (expected with profile= alone)");
+    }
     if (link.bytes_per_second == 0) return missing(table, "link '" + name + "'", "bandwidth");
     links_[name] = static_cast<int>(cluster_.links.size());
     cluster_.links.push_back(std::move(link));

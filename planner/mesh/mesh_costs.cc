@@ -113,6 +113,8 @@ class CostsOfMesh {
     const MeshLayerWork& of = work(layer);
     if (of.half_of_block || layer == 0) one.sum_forward = sum(of.output_elems);
     if (of.half_of_block) one.sum_backward = sum(of.output_elems);
+    // What is computed again is added up again.
+    if (of.half_of_block && of.again > 0) one.sum_backward += sum(of.output_elems);
     if (layer > 0 && layer + 1 == work_->size()) one.sum_backward = sum(of.input_elems);
   }
 

@@ -55,7 +55,9 @@ std::optional<double> time_of(const MeasuredTimes& times, std::int64_t size) {
   const auto left = right - 1;
   const double share =
       (x - static_cast<double>(left->first)) / static_cast<double>(right->first - left->first);
-  return std::max(left->second + share * (right->second - left->second), 0.0);
+  const double time = left->second + share * (right->second - left->second);
+  // Noise may have the larger of two sizes take less: beyond them nothing takes less than it did.
+  return std::max(time, behind == times.end() ? right->second : 0.0);
 }
 
 MeasuredTimes product_times(const Profile& profile) {

@@ -120,6 +120,8 @@ TEST(Cluster, ErrorsNameTheLine) {
               fails(Code::kInvalidArgument, "c.toml:9", "delay", "latency"));
   EXPECT_THAT(with_line(9, "latency = \"2us\""),
               fails(Code::kInvalidArgument, "c.toml:9", "latency", "number"));
+  EXPECT_THAT(with_line(9, "transport = \"tcp\""),
+              fails(Code::kInvalidArgument, "c.toml:9", "transport", "profile"));
   EXPECT_THAT(with_line(13, "shared = 1"), fails(Code::kInvalidArgument, "c.toml:13", "true"));
   EXPECT_THAT(with_line(23, "count = 0"), fails(Code::kInvalidArgument, "c.toml:23", "count", "0"));
   EXPECT_THAT(with_line(25, "device = \"faster\""),

@@ -100,10 +100,28 @@ TEST(MeshStep, IsNoFasterThanItsBoundWhereReductionsHaveOtherLatencies) {
         const MeshLinks links = mesh_links(cluster, choice);
         const MeshCosts costs = costs_for(problem, choice, links);
         const MeshStep step = simulate_mesh(choice, links, costs).value();
-        EXPECT_LE(mesh_bound(choice, costs), step.ticks) << ranks << ' ' << compressor << ' ' << latency;
+        EXPECT_LE(mesh_bound(choice, costs), step.ticks)
+            << ranks << ' ' << compressor << ' ' << latency;
       }
     }
   }
+}
+
+// Two blocks of two halves: each half has a sum there and one back, the embedding and the head one;
+// attention, or every half, has one more where it is computed again.
+TEST(MeshStep, WhatIsComputedAgainIsAddedUpAgain) {
+  MeshModel model = small_gpt(2);
+  const Cluster cluster = even_cluster(2, 1);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 2);
+  problem.shares_tensors = true;
+  std::vector<double> sums;
+  for (const char* recompute : {"none", "selective", "full"}) {
+    const MeshChoice choice{.tp = 2, .micro_batch = 2, .recompute = recompute};
+    const MeshCosts costs = costs_for(problem, choice, mesh_links(cluster, choice));
+    sums.push_back(costs.replicas.front().front().front().sum_bytes);
+  }
+  EXPECT_EQ(sums[1] * 10, sums[0] * 12);
+  EXPECT_EQ(sums[2] * 10, sums[0] * 14);
 }
 
 TEST(MeshLinks, APortThatRanksShareDividesItsBandwidth) {

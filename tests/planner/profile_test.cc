@@ -113,6 +113,7 @@ TEST(ProfileTimes, AreOnTheLineBetweenWhatWasMeasured) {
   EXPECT_THAT(time_of(times, 500), Optional(DoubleEq(9.0)));
   EXPECT_THAT(time_of(times, 50), Optional(DoubleEq(1.5)));
   EXPECT_THAT(time_of({{100, 5.0}, {200, 15.0}}, 10), Optional(DoubleEq(0.0)));
+  EXPECT_THAT(time_of({{100, 5.0}, {200, 4.0}}, 1000), Optional(DoubleEq(4.0)));
   EXPECT_THAT(time_of({{100, 2.0}}, 50), Optional(DoubleEq(1.0)));
   EXPECT_EQ(time_of({}, 50), std::nullopt);
 }
