@@ -203,12 +203,12 @@ constexpr std::array kBelow{
 }  // namespace
 
 const CommandGroup& plan_group() {
-  static const CommandGroup kGroup{.name = "plan",
-                                   .word = "OPERATION",
-                                   .purpose = "Estimates and searches, by arithmetic.",
-                                   .commands = kBelow,
-                                   .example = "gradwire plan search --help"};
-  return kGroup;
+  static const CommandGroup group{.name = "plan",
+                                  .word = "OPERATION",
+                                  .purpose = "Estimates and searches, by arithmetic.",
+                                  .commands = kBelow,
+                                  .example = "gradwire plan search --help"};
+  return group;
 }
 
 Result<int> plan_command(const std::vector<std::string>& args) {

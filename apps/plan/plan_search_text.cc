@@ -39,7 +39,7 @@ struct Lowered {
   LoweredStrategy tasks;
   Timeline timeline;
 };
-Result<Lowered> lowered(SimulatedCost& cost, const Strategy& strategy) {
+Result<Lowered> lowered(SimulatedCost& cost, const OperatorStrategy& strategy) {
   Lowered all;
   GW_ASSIGN(all.tasks, cost.lower(strategy));
   GW_ASSIGN(all.timeline, run_timeline(all.tasks.tasks, cost.cluster().resources()));
@@ -113,7 +113,7 @@ Result<std::string> placement_lines(SimulatedCost& cost, const SearchResult& res
   return text;
 }
 
-Result<std::string> placement_trace(SimulatedCost& cost, const Strategy& strategy) {
+Result<std::string> placement_trace(SimulatedCost& cost, const OperatorStrategy& strategy) {
   GW_ASSIGN(const Lowered all, lowered(cost, strategy));
   constexpr std::array<const char*, 4> kWhat{"forward", "backward", "send", "reduce"};
   constexpr double kMicroseconds = 1e-3;

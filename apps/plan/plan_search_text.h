@@ -16,7 +16,7 @@ Result<std::string> placement_text(SimulatedCost& cost, const SearchResult& resu
 Result<std::string> placement_lines(SimulatedCost& cost, const SearchResult& result);
 // JSON of the Trace Event Format: a process for each device, with operators, messages that it sends
 // and reductions as threads. Microseconds.
-Result<std::string> placement_trace(SimulatedCost& cost, const Strategy& strategy);
+Result<std::string> placement_trace(SimulatedCost& cost, const OperatorStrategy& strategy);
 
 // A line for each stage, what was minimised, and the simulated step.
 std::string stages_text(const StageCost& cost, const StagePartition& found, std::int64_t simulated);

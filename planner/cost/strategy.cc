@@ -23,8 +23,8 @@ Status check_parts(const GraphOperator& one, const char* what, int parts, std::i
 
 }  // namespace
 
-Strategy place_groups(const OperatorGraph& graph, const std::vector<int>& device_of_group) {
-  Strategy strategy(graph.operators.size());
+OperatorStrategy place_groups(const OperatorGraph& graph, const std::vector<int>& device_of_group) {
+  OperatorStrategy strategy(graph.operators.size());
   const auto groups = graph.groups();
   for (std::size_t group = 0; group < groups.size(); ++group) {
     for (const int one : groups[group]) {
@@ -34,16 +34,16 @@ Strategy place_groups(const OperatorGraph& graph, const std::vector<int>& device
   return strategy;
 }
 
-Strategy data_parallel(const OperatorGraph& graph, const Cluster& cluster) {
+OperatorStrategy data_parallel(const OperatorGraph& graph, const Cluster& cluster) {
   OperatorSplit split;
   split.samples = static_cast<int>(std::min<std::int64_t>(graph.samples, cluster.devices()));
   split.devices.resize(static_cast<std::size_t>(split.samples));
   std::iota(split.devices.begin(), split.devices.end(), 0);
-  return Strategy(graph.operators.size(), split);
+  return OperatorStrategy(graph.operators.size(), split);
 }
 
 Status check_strategy(const OperatorGraph& graph, const Cluster& cluster,
-                      const Strategy& strategy) {
+                      const OperatorStrategy& strategy) {
   if (strategy.size() != graph.operators.size()) {
     return {Code::kInvalidArgument,
             format("strategy of %zu operators (expected %d)", strategy.size(), graph.size())};

@@ -26,17 +26,18 @@ struct OperatorSplit {
 };
 
 // By operator.
-using Strategy = std::vector<OperatorSplit>;
+using OperatorStrategy = std::vector<OperatorSplit>;
 
 // Each group of operators (OperatorGraph::groups()) whole on one device.
-Strategy place_groups(const OperatorGraph& graph, const std::vector<int>& device_of_group);
+OperatorStrategy place_groups(const OperatorGraph& graph, const std::vector<int>& device_of_group);
 // Every operator divided by samples among the first devices, as many as there are samples and
 // devices: pure data parallelism.
-Strategy data_parallel(const OperatorGraph& graph, const Cluster& cluster);
+OperatorStrategy data_parallel(const OperatorGraph& graph, const Cluster& cluster);
 
 // kInvalidArgument names the operator: another number of operators, parts below 1, more than there
 // are elements or by what the operator is not divided by, another number of devices than parts, a
 // device that is not there.
-Status check_strategy(const OperatorGraph& graph, const Cluster& cluster, const Strategy& strategy);
+Status check_strategy(const OperatorGraph& graph, const Cluster& cluster,
+                      const OperatorStrategy& strategy);
 
 }  // namespace gradwire

@@ -67,7 +67,7 @@ struct Problem {
 // The tasks of one strategy.
 class Lowering {
  public:
-  Lowering(const Problem& problem, const Strategy& strategy)
+  Lowering(const Problem& problem, const OperatorStrategy& strategy)
       : problem_(problem), strategy_(strategy) {
     for (const OperatorSplit& split : strategy) {
       forward_.emplace_back(static_cast<std::size_t>(split.parts()), -1);
@@ -248,7 +248,7 @@ class Lowering {
   }
 
   const Problem& problem_;
-  const Strategy& strategy_;
+  const OperatorStrategy& strategy_;
   LoweredStrategy lowered_;
   std::vector<std::vector<int>> forward_;               // tasks, by operator and part
   std::vector<std::vector<int>> backward_;              // likewise
@@ -301,13 +301,13 @@ const ClusterPath& PathCache::at(int from, int to) {
   return place->second;
 }
 
-Result<LoweredStrategy> SimulatedCost::lower(const Strategy& strategy) {
+Result<LoweredStrategy> SimulatedCost::lower(const OperatorStrategy& strategy) {
   GW_TRY(check_strategy(graph_, cluster_, strategy));
   const Problem problem{graph_, cluster_, options_, readers_, type_of_, paths_};
   return Lowering(problem, strategy).run();
 }
 
-StrategyTime SimulatedCost::memory_of(const Strategy& strategy) const {
+StrategyTime SimulatedCost::memory_of(const OperatorStrategy& strategy) const {
   StrategyTime time;
   time.memory.resize(type_of_.size());
   for (int number = 0; number < graph_.size(); ++number) {
@@ -336,7 +336,7 @@ StrategyTime SimulatedCost::memory_of(const Strategy& strategy) const {
   return time;
 }
 
-Result<StrategyTime> SimulatedCost::time(const Strategy& strategy) {
+Result<StrategyTime> SimulatedCost::time(const OperatorStrategy& strategy) {
   GW_ASSIGN(const LoweredStrategy lowered, lower(strategy));
   GW_ASSIGN(const Timeline timeline, run_timeline(lowered.tasks, cluster_.resources()));
   StrategyTime time = memory_of(strategy);

@@ -47,7 +47,7 @@ class StrategyCost {
   virtual const OperatorGraph& graph() const = 0;
   virtual const Cluster& cluster() const = 0;
   // Errors as check_strategy().
-  virtual Result<StrategyTime> time(const Strategy& strategy) = 0;
+  virtual Result<StrategyTime> time(const OperatorStrategy& strategy) = 0;
 };
 
 // A task of a lowered strategy, for pictures.
@@ -98,13 +98,13 @@ class SimulatedCost final : public StrategyCost {
 
   const OperatorGraph& graph() const override { return graph_; }
   const Cluster& cluster() const override { return cluster_; }
-  Result<StrategyTime> time(const Strategy& strategy) override;
+  Result<StrategyTime> time(const OperatorStrategy& strategy) override;
   // Errors as check_strategy().
-  Result<LoweredStrategy> lower(const Strategy& strategy);
+  Result<LoweredStrategy> lower(const OperatorStrategy& strategy);
 
  private:
   SimulatedCost(const OperatorGraph& graph, const Cluster& cluster, const CostOptions& options);
-  StrategyTime memory_of(const Strategy& strategy) const;
+  StrategyTime memory_of(const OperatorStrategy& strategy) const;
 
   const OperatorGraph& graph_;
   const Cluster& cluster_;

@@ -75,7 +75,7 @@ Status ExhaustiveSplits::search(SearchRecord& record) {
   GW_TRY(check_count(count, record));
   std::vector<std::size_t> digits(choices.size());
   while (true) {
-    Strategy strategy;
+    OperatorStrategy strategy;
     for (std::size_t i = 0; i < choices.size(); ++i) strategy.push_back(choices[i][digits[i]]);
     GW_TRY(record.time(strategy).error());
     std::size_t digit = digits.size();

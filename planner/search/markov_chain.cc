@@ -22,7 +22,7 @@ class SplitProposals {
     }
   }
 
-  Strategy after(Strategy strategy) {
+  OperatorStrategy after(OperatorStrategy strategy) {
     constexpr double kSpreads = 0.25;
     const int number = draws_.below(static_cast<int>(choices_.size()));
     const auto& ways = choices_[static_cast<std::size_t>(number)];
@@ -36,7 +36,7 @@ class SplitProposals {
 
  private:
   // Along a random walk over readers and inputs, until one may not be divided so.
-  void spread(int number, const OperatorSplit& split, Strategy& strategy) {
+  void spread(int number, const OperatorSplit& split, OperatorStrategy& strategy) {
     constexpr double kGoesOn = 0.75;
     while (draws_.uniform() < kGoesOn) {
       const auto& near = near_[static_cast<std::size_t>(number)];
@@ -61,7 +61,7 @@ Status MarkovChainSearch::search(SearchRecord& record) {
   constexpr std::int64_t kMostSpan = 1000;
   StrategyCost& cost = record.cost();
   SplitProposals proposals(cost.graph(), cost.cluster(), record.budget().seed);
-  Strategy current = data_parallel(cost.graph(), cost.cluster());
+  OperatorStrategy current = data_parallel(cost.graph(), cost.cluster());
   GW_ASSIGN(StrategyTime current_time, record.time(current));
   const double unit = std::max(static_cast<double>(current_time.ticks), 1.0) / kHundredths;
   const std::int64_t span =
@@ -73,7 +73,7 @@ Status MarkovChainSearch::search(SearchRecord& record) {
       current = record.result().strategy;
       current_time = record.result().time;
     }
-    Strategy next = proposals.after(current);
+    OperatorStrategy next = proposals.after(current);
     GW_ASSIGN(const StrategyTime time, record.time(next));
     const double slower = static_cast<double>(time.ticks - current_time.ticks) / unit;
     const double draw = proposals.uniform();

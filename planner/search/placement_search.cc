@@ -35,7 +35,7 @@ constexpr std::array kSearches{
 
 }  // namespace
 
-Result<StrategyTime> SearchRecord::time(const Strategy& strategy) {
+Result<StrategyTime> SearchRecord::time(const OperatorStrategy& strategy) {
   GW_ASSIGN(StrategyTime time, cost_.time(strategy));
   ++result_.evaluations;
   if (result_.best.empty() || time < result_.time) {

@@ -27,7 +27,7 @@ struct SearchPoint {
 };
 
 struct SearchResult {
-  Strategy strategy = {};
+  OperatorStrategy strategy = {};
   StrategyTime time = {};
   std::int64_t evaluations = 0;
   std::vector<SearchPoint> best = {};  // in the order in which they were found
@@ -46,7 +46,7 @@ class SearchRecord {
   const SearchBudget& budget() const { return budget_; }
   bool is_spent() const { return result_.evaluations >= budget_.evaluations; }
   // Its time, counted. Errors as StrategyCost::time().
-  Result<StrategyTime> time(const Strategy& strategy);
+  Result<StrategyTime> time(const OperatorStrategy& strategy);
   const SearchResult& result() const { return result_; }
 
  private:

@@ -9,8 +9,8 @@ namespace gradwire {
 namespace {
 
 // A layer after another over the devices, as many layers on each as on any other or one more.
-Strategy place_layers(const OperatorGraph& graph, int layers, int devices) {
-  Strategy strategy;
+OperatorStrategy place_layers(const OperatorGraph& graph, int layers, int devices) {
+  OperatorStrategy strategy;
   for (const GraphOperator& one : graph.operators) {
     OperatorSplit split;
     split.devices = {one.layer * std::min(devices, layers) / layers};

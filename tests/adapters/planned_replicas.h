@@ -1,5 +1,4 @@
-// What the planner's simulator makes of a data-parallel step. Apart from tests of the trainer: the
-// planner's Strategy and the trainer's have one name.
+// What the planner's simulator makes of a data-parallel step.
 #pragma once
 
 #include <cstdint>

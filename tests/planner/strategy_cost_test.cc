@@ -33,8 +33,8 @@ OperatorGraph two_layers() {
   return graph;
 }
 
-StrategyTime time_of(const OperatorGraph& graph, const Cluster& cluster, const Strategy& strategy,
-                     const CostOptions& options = {}) {
+StrategyTime time_of(const OperatorGraph& graph, const Cluster& cluster,
+                     const OperatorStrategy& strategy, const CostOptions& options = {}) {
   auto cost = SimulatedCost::make(graph, cluster, options);
   EXPECT_TRUE(cost.has_value()) << cost.error().message();
   auto time = cost.value()->time(strategy);
@@ -114,7 +114,7 @@ TEST(StrategyCost, PlacementsAsTheSlowRunHasThem) {
     for (int trial = 0; trial < 12; ++trial) {
       const Cluster cluster = even_cluster(3, 1 + trial % 3 * 20, trial % 2 * 40);
       std::vector<int> devices;
-      Strategy strategy;
+      OperatorStrategy strategy;
       for (int number = 0; number < graph.size(); ++number) {
         devices.push_back(static_cast<int>(random() % 3));
         strategy.push_back({.devices = {devices.back()}});
