@@ -126,13 +126,6 @@ class DeviceSteps {
   std::uint64_t number_ = 0;
 };
 
-// That a pair is not served is no failure of what is measured; what CUDA says is one.
-bool is_refusal(const Status& status) {
-  const bool refused =
-      status.code() == Code::kUnsupported || status.code() == Code::kInvalidArgument;
-  return refused && status.message().find("cudaError") == std::string_view::npos;
-}
-
 void draw_gradient(std::span<float> out) {
   constexpr std::size_t kPart = 1 << 20;
   const RandomStream draws(1, RandomUse::kTest, 0, 0, 0, 0);
@@ -144,6 +137,12 @@ void draw_gradient(std::span<float> out) {
 }
 
 }  // namespace
+
+bool is_refusal(const Status& status) {
+  const bool refused =
+      status.code() == Code::kUnsupported || status.code() == Code::kInvalidArgument;
+  return refused && status.message().find("cudaError") == std::string_view::npos;
+}
 
 StageTime middle_of(std::vector<StageTime> rounds) {
   const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>(rounds.size() / 2);

@@ -34,6 +34,10 @@ struct StageTime {
 // none.
 StageTime middle_of(std::vector<StageTime> rounds);
 
+// Whether gradwire refuses a pair, or a device for it: no failure of what is measured. What CUDA
+// says is one.
+bool is_refusal(const Status& status);
+
 struct CodedTimes {
   std::string refused;  // why gradwire serves no such pair, or not on a device; then nothing else
   StageTime encode;

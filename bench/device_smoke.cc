@@ -6,13 +6,13 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/elements.h"
 #include "base/philox.h"
 #include "base/text.h"
+#include "bench/device_bench.h"
 #include "compress/error_feedback/ef14.h"
 #include "compress/error_feedback/legality.h"
 #include "device/cuda/devices.h"
@@ -139,12 +139,6 @@ double difference_of(std::span<const float> seen, std::span<const float> wanted)
   return whole == 0 ? INFINITY : std::sqrt(apart / whole);
 }
 
-bool is_refused(const Status& status) {
-  const bool refused =
-      status.code() == Code::kUnsupported || status.code() == Code::kInvalidArgument;
-  return refused && status.message().find("cudaError") == std::string_view::npos;
-}
-
 Status compare_steps(Side& card, Side& host, std::int64_t elements, SmokeOutcome& outcome) {
   for (int step = 0; step < kSteps; ++step) {
     const auto number = static_cast<std::uint64_t>(step);
@@ -175,7 +169,7 @@ Result<SmokeOutcome> smoke(const Registry& registry, const std::string& spec, bo
   }
   const double scale = verdict.value().scale;
   auto card = Side::open(*compressor, shape, feedback, scale, kCard);
-  if (!card.has_value() && is_refused(card.error())) {
+  if (!card.has_value() && is_refusal(card.error())) {
     outcome.refused = card.error().message();
     return outcome;
   }
