@@ -66,17 +66,8 @@ MeshPlan file_of(const PlanQuestion& q, const MeshProblem& problem, const MeshAn
     file.train.emplace_back(name, value);
   };
   const auto number = [](std::int64_t value) { return std::to_string(value); };
-  add("model", in_quotes(q.model));
-  if (q.model == "gpt") {
-    add("layers", number(q.transformer.layers));
-    add("width", number(q.transformer.width));
-    add("heads", number(q.transformer.heads));
-    add("context", number(q.transformer.sequence));
-    add("tied", answer.choice.has_flush() ? "true" : "false");
-  } else if (q.model == "mlp") {
-    std::string widths;
-    for (const std::int64_t width : q.hidden) widths += (widths.empty() ? "" : ",") + number(width);
-    add("hidden", in_quotes(widths));
+  for (const auto& [name, value] : model_flags_of_train(q, answer.choice.has_flush())) {
+    add(name.c_str(), value);
   }
   add("parallel", in_quotes(parallel_text(answer.choice)));
   add("batch", number(q.mesh.batch));

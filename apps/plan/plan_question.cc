@@ -13,25 +13,6 @@ namespace {
 constexpr Limits kFromOne{1, 1 << 24};
 constexpr Limits kFromZero{0, 1 << 24};
 
-// "3x224x224".
-Result<SampleShape> parse_image(const std::string& text) {
-  constexpr std::int64_t kMost = 1 << 16;
-  constexpr std::int64_t kMostElems = 1 << 30;  // what is counted of a model of them fits 64 bits
-  std::vector<std::int64_t> sizes;
-  std::size_t begin = 0;
-  while (begin <= text.size()) {
-    const std::size_t end = std::min(text.find('x', begin), text.size());
-    sizes.push_back(to_int(text.substr(begin, end - begin)).value_or(0));
-    begin = end + 1;
-  }
-  const auto possible = [](std::int64_t size) { return size >= 1 && size <= kMost; };
-  if (sizes.size() == 3 && std::ranges::all_of(sizes, possible)) {
-    const SampleShape image{sizes[0], sizes[1], sizes[2]};
-    if (image.elems() <= kMostElems) return image;
-  }
-  return bad_value(text, "three sizes from 1 to 65536, such as 3x224x224, 2^30 elements at most");
-}
-
 void add_model_flags(Flags& flags, PlanQuestion& q) {
   flags.group("Model");
   flags.number("params", q.params, {0, 1e15}, "number of parameters of the model",
@@ -41,7 +22,7 @@ void add_model_flags(Flags& flags, PlanQuestion& q) {
   flags.custom(
       "image", "CxHxW", "none",
       [&q](const std::string& text) {
-        GW_ASSIGN(q.image, parse_image(text));
+        GW_ASSIGN(q.image, parse_image_size(text));
         return Status();
       },
       "a sample of --model: channels, height and width, in elements");

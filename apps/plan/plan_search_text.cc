@@ -1,6 +1,5 @@
 #include "apps/plan/plan_search_text.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "apps/sim/sim_text.h"
@@ -111,31 +110,6 @@ Result<std::string> placement_lines(SimulatedCost& cost, const SearchResult& res
     text += json.dump() + "\n";
   }
   return text;
-}
-
-Result<std::string> placement_trace(SimulatedCost& cost, const OperatorStrategy& strategy) {
-  GW_ASSIGN(const Lowered all, lowered(cost, strategy));
-  constexpr std::array<const char*, 4> kWhat{"forward", "backward", "send", "reduce"};
-  constexpr double kMicroseconds = 1e-3;
-  nlohmann::ordered_json events = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < all.tasks.tasks.size(); ++i) {
-    const StrategyTask& task = all.tasks.meaning[i];
-    const TimelineSpan& span = all.timeline.spans[i];
-    const auto kind = static_cast<std::size_t>(task.kind);
-    const bool computes =
-        task.kind == StrategyTask::Kind::kForward || task.kind == StrategyTask::Kind::kBackward;
-    std::string name = cost.graph().at(task.operation).name + " " + kWhat[kind];
-    if (task.kind == StrategyTask::Kind::kSend) name += format(" to %d", task.to);
-    nlohmann::ordered_json event;
-    event["name"] = name;
-    event["ph"] = "X";
-    event["ts"] = static_cast<double>(span.begin) * kMicroseconds;
-    event["dur"] = static_cast<double>(span.end - span.begin) * kMicroseconds;
-    event["pid"] = task.device;
-    event["tid"] = computes ? "operators" : kWhat[kind];
-    events.push_back(std::move(event));
-  }
-  return nlohmann::ordered_json({{"traceEvents", events}}).dump() + "\n";
 }
 
 std::string stages_text(const StageCost& cost, const StagePartition& found,

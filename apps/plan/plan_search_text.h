@@ -14,10 +14,6 @@ namespace gradwire {
 Result<std::string> placement_text(SimulatedCost& cost, const SearchResult& result);
 // One JSON line for each point ("kind": "point"), operator ("operator") and device ("device").
 Result<std::string> placement_lines(SimulatedCost& cost, const SearchResult& result);
-// JSON of the Trace Event Format: a process for each device, with operators, messages that it sends
-// and reductions as threads. Microseconds.
-Result<std::string> placement_trace(SimulatedCost& cost, const OperatorStrategy& strategy);
-
 // A line for each stage, what was minimised, and the simulated step.
 std::string stages_text(const StageCost& cost, const StagePartition& found, std::int64_t simulated);
 // One JSON line for each stage ("kind": "stage"), and one of the whole ("partition").

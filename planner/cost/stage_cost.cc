@@ -121,11 +121,14 @@ std::int64_t StageCost::parameter_bytes(const PlacedStage& stage) const {
   return of_range(parameters_, stage);
 }
 
-bool StageCost::fits(const PlacedStage& stage, int contexts) const {
+double StageCost::memory_bytes(const PlacedStage& stage, int contexts) const {
   const double outputs =
       static_cast<double>(of_range(outputs_, stage)) / micro_batches_ * contexts / stage.replicas();
-  const double needed =
-      static_cast<double>(parameter_bytes(stage)) * options_.state_ratio + outputs;
+  return static_cast<double>(parameter_bytes(stage)) * options_.state_ratio + outputs;
+}
+
+bool StageCost::fits(const PlacedStage& stage, int contexts) const {
+  const double needed = memory_bytes(stage, contexts);
   for (int device = stage.first_device; device < stage.end_device; ++device) {
     const auto type = static_cast<std::size_t>(type_of_[static_cast<std::size_t>(device)]);
     if (needed > static_cast<double>(cluster_->types[type].memory_bytes)) return false;

@@ -59,8 +59,10 @@ class StageCost {
   // Bytes that the cut sends for all samples, not compressed.
   std::int64_t cut_bytes(int layer) const { return cut_[static_cast<std::size_t>(layer)]; }
   std::int64_t parameter_bytes(const PlacedStage& stage) const;
-  // Whether a replica has room for the state of the stage's parameters and the outputs of
-  // `contexts` micro-batches, of which it has its share.
+  // Of a replica: the state of the stage's parameters and the outputs of `contexts` micro-batches,
+  // of which it has its share.
+  double memory_bytes(const PlacedStage& stage, int contexts) const;
+  // Whether every replica has room for them.
   bool fits(const PlacedStage& stage, int contexts) const;
 
   // Nanoseconds a byte of the slowest path between neighbours among the stage's devices, around

@@ -101,11 +101,11 @@ class Lowering {
   enum class Pass : std::uint8_t { kForward, kBackward };
 
   // The graph's order on the way forward, and from its end on the way back.
-  int add(Pass pass, TimelineTask task, const StrategyTask& meaning) {
+  int add(Pass pass, TimelineTask task, StrategyTask meaning) {
     const std::int64_t back = 2 * static_cast<std::int64_t>(graph().size()) - meaning.operation;
     task.order = pass == Pass::kForward ? meaning.operation : back;
     lowered_.tasks.push_back(std::move(task));
-    lowered_.meaning.push_back(meaning);
+    lowered_.meaning.push_back(std::move(meaning));
     return static_cast<int>(lowered_.tasks.size()) - 1;
   }
 
@@ -149,7 +149,7 @@ class Lowering {
       place->second = add(Pass::kForward,
                           message(sender, to, elements(both) * graph().at(input).element_bytes,
                                   forward(input, from)),
-                          {StrategyTask::Kind::kSend, input, sender, to});
+                          {StrategyTask::Kind::kSend, input, sender, to, {}});
     }
     return place->second;
   }
@@ -169,7 +169,7 @@ class Lowering {
               {.ticks = compute_time(number, part, graph().at(number).forward_macs),
                .resources = {here},
                .after = std::move(after[static_cast<std::size_t>(part)])},
-              {StrategyTask::Kind::kForward, number, here, here});
+              {StrategyTask::Kind::kForward, number, here, here, {}});
     }
   }
 
@@ -184,7 +184,7 @@ class Lowering {
           last = add(
               Pass::kBackward,
               message(sender, receiver, elements(both) * graph().at(number).element_bytes, last),
-              {StrategyTask::Kind::kSend, reader, sender, receiver});
+              {StrategyTask::Kind::kSend, reader, sender, receiver, {}});
         }
         after[static_cast<std::size_t>(from)].push_back(last);
       });
@@ -198,7 +198,7 @@ class Lowering {
               {.ticks = compute_time(number, part, graph().at(number).backward_macs),
                .resources = {here},
                .after = std::move(behind)},
-              {StrategyTask::Kind::kBackward, number, here, here});
+              {StrategyTask::Kind::kBackward, number, here, here, {}});
     }
   }
 
@@ -244,7 +244,7 @@ class Lowering {
     // Its rounds wait for one another, and the next tensor's for the last of them.
     task.ticks = 2 * (ranks - 1) * (latency + most * slowest);
     add(Pass::kBackward, std::move(task),
-        {StrategyTask::Kind::kReduce, number, devices.front(), devices.front()});
+        {StrategyTask::Kind::kReduce, number, devices.front(), devices.front(), devices});
   }
 
   const Problem& problem_;

@@ -54,9 +54,10 @@ class StrategyCost {
 struct StrategyTask {
   enum class Kind : std::uint8_t { kForward, kBackward, kSend, kReduce };
   Kind kind = Kind::kForward;
-  int operation = 0;  // of the graph; of a message its sender
-  int device = 0;     // of a message the sender's, of a reduction its first
-  int to = 0;         // of a message: the receiver
+  int operation = 0;           // of the graph; of a message its sender
+  int device = 0;              // of a message the sender's, of a reduction its first
+  int to = 0;                  // of a message: the receiver
+  std::vector<int> ring = {};  // of a reduction: all its devices
 };
 
 // Paths between devices, each found once. The cluster must outlive it.

@@ -9,6 +9,7 @@
 #include "gradwire/status.h"
 #include "planner/cost/layer_layouts.h"
 #include "planner/cost/stage_cost.h"
+#include "trainer/pipeline/simulate.h"
 
 namespace gradwire {
 
@@ -59,9 +60,16 @@ Result<StagePartition> partition_alpa(const StageCost& cost);
 // Whether [first, end) is a submesh.
 bool is_submesh(const Cluster& cluster, int first, int end);
 
+struct StagesRun {
+  PipelineSchedule schedule = {};
+  PipelineSimulation simulation = {};
+};
+
 // A step of these stages under 1F1B with a flush, simulated (trainer/pipeline/simulate.h):
 // transfers over links, reductions beside. Layouts inside of stages are by samples.
 // kInvalidArgument: no stages, or as simulate_pipeline().
+Result<StagesRun> run_stages(const StageCost& cost, const std::vector<PlacedStage>& stages);
+// How long it takes, in nanoseconds.
 Result<std::int64_t> simulate_stages(const StageCost& cost, const std::vector<PlacedStage>& stages);
 
 }  // namespace gradwire

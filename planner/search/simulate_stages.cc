@@ -5,8 +5,7 @@
 
 namespace gradwire {
 
-Result<std::int64_t> simulate_stages(const StageCost& cost,
-                                     const std::vector<PlacedStage>& stages) {
+Result<StagesRun> run_stages(const StageCost& cost, const std::vector<PlacedStage>& stages) {
   const int ranks = static_cast<int>(stages.size());
   GW_ASSIGN(PipelineSchedule schedule,
             generate_pipeline({.kind = PipelineKind::kOneFOneB}, ranks, cost.micro_batches()));
@@ -31,8 +30,14 @@ Result<std::int64_t> simulate_stages(const StageCost& cost,
     if (i > 0) one.input_bytes = sent(stage, i - 1);
     costs.stages.push_back(one);
   }
-  GW_ASSIGN(const PipelineSimulation simulation, simulate_pipeline(schedule, costs));
-  return simulation.makespan;
+  GW_ASSIGN(PipelineSimulation simulation, simulate_pipeline(schedule, costs));
+  return StagesRun{std::move(schedule), std::move(simulation)};
+}
+
+Result<std::int64_t> simulate_stages(const StageCost& cost,
+                                     const std::vector<PlacedStage>& stages) {
+  GW_ASSIGN(const StagesRun run, run_stages(cost, stages));
+  return run.simulation.makespan;
 }
 
 }  // namespace gradwire

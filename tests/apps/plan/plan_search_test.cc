@@ -46,6 +46,10 @@ class Files {
     words.insert(words.begin(), {"search", "--graph", path("g.json"), "--cluster", path("c.toml")});
     return captured_plan(words);
   }
+  CapturedPlan of_model(std::vector<std::string> words) const {
+    words.insert(words.begin(), {"search", "--cluster", path("c.toml")});
+    return captured_plan(words);
+  }
 
  private:
   TemporaryFolder folder_;
@@ -78,8 +82,68 @@ TEST(PlanSearch, PartitionersHaveStages) {
     ASSERT_TRUE(plan.error.ok()) << method << ": " << plan.error.message();
     EXPECT_GE(count_of(plan, "stage"), 1) << method;
     ASSERT_EQ(count_of(plan, "partition"), 1) << method;
-    EXPECT_GT(plan.rows.back()["simulated_seconds"].get<double>(), 0) << method;
+    for (const nlohmann::json& row : plan.rows) {
+      if (row["kind"] == "partition") {
+        EXPECT_GT(row["simulated_seconds"].get<double>(), 0) << method;
+      }
+    }
+    EXPECT_EQ(count_of(plan, "answer"), 1) << method;
   }
+}
+
+// Devices that are slow beside their links, so that operators are divided.
+std::string slow_cluster() {
+  std::string slow = kCluster;
+  slow.replace(slow.find("1e13"), 4, "1e9");
+  return slow;
+}
+
+TEST(PlanSearch, WhetherAnAnswerIsAMeshIsSaidWithItsTimeline) {
+  const Files files(slow_cluster());
+  const CapturedPlan one = files.search({"--method", "one-device"});
+  EXPECT_EQ(one.rows.back()["kind"], "answer");
+  EXPECT_EQ(one.rows.back()["parallel"], "dp=1");
+  EXPECT_TRUE(one.rows.back()["nearest"].is_null());
+  EXPECT_THAT(one.text, HasSubstr("device    0  FFFF"));
+  EXPECT_THAT(one.text, HasSubstr("a mesh: dp=1\n"));
+  const CapturedPlan chain = files.search({"--method", "mcmc", "--evaluations", "100"});
+  ASSERT_THAT(chain.text, HasSubstr("no mesh: operator 'a' is divided"));
+  const nlohmann::json& answer = chain.rows.back();
+  EXPECT_EQ(answer["parallel"], "");
+  EXPECT_THAT(answer["why"].get<std::string>(), HasSubstr("channels"));
+  EXPECT_LE(answer["fastest"]["seconds"], answer["nearest"]["seconds"]);
+  EXPECT_GE(answer["nearest"]["agreement"], answer["fastest"]["agreement"]);
+}
+
+TEST(PlanSearch, AnAnswerThatIsNoMeshOfAModelIsNotWritten) {
+  const Files files(slow_cluster());
+  const std::string plan = files.path("plan.toml");
+  EXPECT_THAT(files.search({"--method", "one-device", "--write", plan}).error,
+              fails(Code::kUnsupported, "--write", "g.json", "none of its models"));
+  EXPECT_THAT(files.search({"--method", "mcmc", "--write", plan}).error,
+              fails(Code::kUnsupported, "--write", "operator 'a'", "channels"));
+  // 63 samples do not divide among 4 micro-batches.
+  EXPECT_THAT(files
+                  .of_model({"--graph", "mlp", "--image", "1x4x4", "--batch", "63", "--method",
+                             "dapple", "--micro-batches", "4", "--write", plan})
+                  .error,
+              fails(Code::kUnsupported, "--write"));
+  EXPECT_FALSE(read_whole_file(plan).has_value());
+}
+
+TEST(PlanSearch, TracesOfStagesShowMicroBatches) {
+  const Files files;
+  const std::string trace = files.path("trace.json");
+  ASSERT_TRUE(files
+                  .search({"--method", "pipedream", "--micro-batches", "2", "--gradient-ratio", "1",
+                           "--trace", trace})
+                  .error.ok());
+  const auto events = nlohmann::json::parse(read_whole_file(trace).value())["traceEvents"];
+  int forwards = 0;
+  for (const auto& event : events) {
+    if (event["name"] == "forward 1" && event["pid"] == 0) ++forwards;
+  }
+  EXPECT_EQ(forwards, 1);
 }
 
 TEST(PlanSearch, TracesShowEveryOperatorThereAndBack) {
@@ -100,8 +164,12 @@ TEST(PlanSearch, BadQuestionsAreNamed) {
               fails(kInvalid, "--graph"));
   EXPECT_THAT(files.search({"--method", "annealing"}).error, fails(kInvalid, "annealing"));
   EXPECT_THAT(files.search({"--gradient-ratio", "0"}).error, fails(kInvalid, "gradient ratio"));
-  EXPECT_THAT(files.search({"--method", "alpa", "--trace", "x"}).error,
-              fails(kInvalid, "--trace", "alpa"));
+  EXPECT_THAT(files.search({"--batch", "4"}).error, fails(kInvalid, "--batch", "mlp"));
+  EXPECT_THAT(files.of_model({"--graph", "mlp"}).error, fails(kInvalid, "mlp", "--image"));
+  EXPECT_THAT(files.of_model({"--graph", "mlp", "--image", "1x8x8", "--heads", "2"}).error,
+              fails(kInvalid, "--heads", "gpt"));
+  EXPECT_THAT(files.of_model({"--graph", "gpt", "--layers", "2"}).error,
+              fails(kInvalid, "gpt", "--width"));
   EXPECT_THAT(files.search({"--method", "dapple", "--micro-batches", "65"}).error,
               fails(kInvalid, "65", "1 to 64"));
   std::string negative = kCluster;

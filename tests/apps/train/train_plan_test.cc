@@ -35,6 +35,16 @@ class TrainPlan : public ::testing::Test {
   TrainPlan() { EXPECT_TRUE(write_whole_file(file("c.toml"), kCluster).ok()); }
   std::string file(const std::string& name) const { return folder_.path() + "/" + name; }
 
+  // The answer of `plan search` as plan.toml.
+  void plan_search(const Words& question) const {
+    Words words{"search", "--cluster", file("c.toml"), "--write", file("plan.toml")};
+    words.insert(words.end(), question.begin(), question.end());
+    ::testing::internal::CaptureStdout();
+    const auto done = plan_command(words);
+    ::testing::internal::GetCapturedStdout();
+    ASSERT_TRUE(done.has_value()) << done.error().message();
+  }
+
   // Row `row` of a search as plan.toml.
   void plan(const Words& model, int row) const {
     Words words{"--cluster", file("c.toml"),    "--why",         std::to_string(row),
@@ -103,6 +113,28 @@ TEST_F(TrainPlan, HasTheBitsOfTheFlagsThatItStandsFor) {
     with_flags.insert(with_flags.end(), data.begin(), data.end());
     EXPECT_EQ(hash(with_plan), hash(with_flags)) << contents(file("plan.toml"));
   }
+}
+
+TEST_F(TrainPlan, AnswersOfPlanSearchThatAreMeshesAreRun) {
+  const Words mlp{"--graph", "mlp", "--image", "1x8x8", "--batch", "32"};
+  Words stages = mlp;
+  stages.insert(stages.end(), {"--method", "pipedream", "--micro-batches", "4"});
+  plan_search(stages);
+  EXPECT_THAT(contents(file("plan.toml")), ::testing::HasSubstr("dp=1,pp=3/1f1b[stages=2+2+2]"));
+  EXPECT_EQ(hash({"--plan", file("plan.toml")}), hash(flags_of_plan()));
+  Words placed = mlp;
+  placed.insert(placed.end(), {"--method", "one-device"});
+  plan_search(placed);
+  EXPECT_THAT(contents(file("plan.toml")), ::testing::HasSubstr("parallel = \"dp=1\""));
+  EXPECT_EQ(hash({"--plan", file("plan.toml")}), hash(flags_of_plan()));
+  plan_search({"--graph",          "gpt", "--layers",   "2",      "--width",         "16",
+               "--heads",          "2",   "--sequence", "8",      "--vocabulary",    "13",
+               "--batch",          "16",  "--method",   "dapple", "--micro-batches", "2",
+               "--gradient-ratio", "0.01"});
+  Words with_plan{"--plan", file("plan.toml"), "--data", "grammar"};
+  Words with_flags = flags_of_plan();
+  with_flags.insert(with_flags.end(), {"--data", "grammar"});
+  EXPECT_EQ(hash(with_plan), hash(with_flags)) << contents(file("plan.toml"));
 }
 
 TEST_F(TrainPlan, NonsenseIsRefusedWithItsLine) {
