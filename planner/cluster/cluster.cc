@@ -122,8 +122,6 @@ int Cluster::resources() const {
   return devices() * (1 + kPortsOfDevice) + static_cast<int>(nodes.size()) * kPortsOfNode;
 }
 
-bool Cluster::devices_alike() const { return nodes.size() == 1; }
-
 Status check_cluster(const Cluster& cluster) {
   if (cluster.nodes.empty()) {
     return {Code::kInvalidArgument, "cluster without nodes (expected at least one)"};

@@ -61,8 +61,6 @@ struct Cluster {
   ClusterPath path(int from, int to) const;
   // Numbers of resources: devices themselves are 0 to devices() - 1, ports follow.
   int resources() const;
-  // Whether devices are of one type, in one node: then a placement may name them in any order.
-  bool devices_alike() const;
 };
 
 // kInvalidArgument names the type, the link or the node: none of them, a name that is missing or

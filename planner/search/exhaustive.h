@@ -7,8 +7,8 @@
 
 namespace gradwire {
 
-// All placements of groups, one device each. Where devices are alike (Cluster::devices_alike())
-// those that differ by a renaming of devices are one. kInvalidArgument: more than the budget has.
+// All placements of groups, one device each. Those that differ by a renaming of alike devices, or
+// of alike nodes, are one (AlikeDevices). kInvalidArgument: more than the budget has.
 class ExhaustiveSearch final : public PlacementSearch {
  public:
   Status search(SearchRecord& record) override;

@@ -59,7 +59,6 @@ TEST(Cluster, FilesSayDevicesNodesAndLinks) {
   EXPECT_EQ(all.node_of(9), 2);
   EXPECT_EQ(all.type_of(0).memory_bytes, std::int64_t{16} << 30);
   EXPECT_EQ(all.type_of(9).memory_bytes, 1048576);
-  EXPECT_FALSE(all.devices_alike());
   // 5 ports a device with itself, 3 a node.
   EXPECT_EQ(all.resources(), 10 * 5 + 3 * 3);
 }
