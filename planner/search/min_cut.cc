@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
+#include <utility>
 
+#include "planner/search/cut_graph.h"
 #include "planner/search/draws.h"
 #include "planner/search/simple_placements.h"
 
@@ -13,58 +14,26 @@ namespace {
 constexpr double kSlack = 1.1;
 constexpr int kStarts = 8;
 
-// Groups, and bytes between them.
-class CutGraph {
+// Improves a cut by moves of groups.
+class CutMoves {
  public:
-  CutGraph(const OperatorGraph& graph, int parts) : parts_(parts), costs_(group_macs(graph)) {
-    const auto groups = graph.groups();
-    std::vector<std::size_t> group_of(graph.operators.size());
-    for (std::size_t group = 0; group < groups.size(); ++group) {
-      for (const int one : groups[group]) group_of[static_cast<std::size_t>(one)] = group;
-    }
-    std::map<std::pair<std::size_t, std::size_t>, std::int64_t> bytes;
-    for (int reader = 0; reader < graph.size(); ++reader) {
-      for (const int input : graph.at(reader).inputs) {
-        const std::size_t a = group_of[static_cast<std::size_t>(input)];
-        const std::size_t b = group_of[static_cast<std::size_t>(reader)];
-        // There and back.
-        if (a != b) bytes[std::minmax(a, b)] += 2 * graph.output_bytes(input);
-      }
-    }
-    edges_.resize(groups.size());
-    for (const auto& [ends, sent] : bytes) {
-      edges_[ends.first].push_back({ends.second, sent});
-      edges_[ends.second].push_back({ends.first, sent});
-    }
+  CutMoves(const CutGraph& graph, int parts)
+      : graph_(graph), parts_(parts), costs_(graph.costs()), edges_(graph.edges()) {
     double all = 0;
     for (const std::int64_t cost : costs_) all += static_cast<double>(cost);
     most_ = kSlack * all / parts;
-  }
-
-  std::int64_t cut(const std::vector<int>& part_of) const {
-    std::int64_t sum = 0;
-    for (std::size_t group = 0; group < edges_.size(); ++group) {
-      for (const Edge& edge : edges_[group]) {
-        if (edge.other > group && part_of[edge.other] != part_of[group]) sum += edge.bytes;
-      }
-    }
-    return sum;
   }
 
   // Moves groups until a pass saves nothing.
   std::vector<int> improved(std::vector<int> part_of) const {
     while (true) {
       std::vector<int> next = pass(part_of);
-      if (cut(next) >= cut(part_of)) return part_of;
+      if (graph_.cut(next) >= graph_.cut(part_of)) return part_of;
       part_of = std::move(next);
     }
   }
 
  private:
-  struct Edge {
-    std::size_t other = 0;
-    std::int64_t bytes = 0;
-  };
   struct Move {
     std::int64_t saved = std::numeric_limits<std::int64_t>::min();
     std::size_t group = 0;
@@ -102,7 +71,7 @@ class CutGraph {
     for (std::size_t group = 0; group < costs_.size(); ++group) {
       if (moved[group] != 0) continue;
       std::vector<std::int64_t> near(static_cast<std::size_t>(parts_));
-      for (const Edge& edge : edges_[group]) {
+      for (const CutEdge& edge : edges_[group]) {
         near[static_cast<std::size_t>(part_of[edge.other])] += edge.bytes;
       }
       const auto here = static_cast<std::size_t>(part_of[group]);
@@ -118,9 +87,10 @@ class CutGraph {
     return best;
   }
 
+  const CutGraph& graph_;
   int parts_;
-  std::vector<std::int64_t> costs_;
-  std::vector<std::vector<Edge>> edges_;
+  const std::vector<std::int64_t>& costs_;
+  const std::vector<std::vector<CutEdge>>& edges_;
   double most_ = 0;
 };
 
@@ -129,23 +99,18 @@ class CutGraph {
 Status MinCutPlacement::search(SearchRecord& record) {
   const OperatorGraph& graph = record.cost().graph();
   const int devices = record.cost().cluster().devices();
-  const CutGraph cuts(graph, devices);
+  const CutGraph cuts(graph);
+  const CutMoves moves(cuts, devices);
   SearchDraws draws(record.budget().seed);
   GW_ASSIGN(std::vector<int> start, equal_cuts(graph, devices));
-  std::vector<std::pair<std::int64_t, std::vector<int>>> found;
+  std::vector<std::vector<int>> found;
   for (int number = 0; number < kStarts; ++number) {
     if (number > 0) {
       for (int& part : start) part = draws.below(devices);
     }
-    std::vector<int> parts = cuts.improved(start);
-    found.emplace_back(cuts.cut(parts), std::move(parts));
+    found.push_back(moves.improved(start));
   }
-  std::ranges::sort(found);
-  for (const auto& one : found) {
-    if (record.result().evaluations > 0 && record.is_spent()) break;
-    GW_TRY(record.time(place_groups(graph, one.second)).error());
-  }
-  return {};
+  return try_cuts(cuts, std::move(found), record);
 }
 
 }  // namespace gradwire

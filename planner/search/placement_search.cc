@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "planner/search/exhaustive.h"
 #include "planner/search/markov_chain.h"
+#include "planner/search/metis_cut.h"
 #include "planner/search/min_cut.h"
 #include "planner/search/reinforce.h"
 #include "planner/search/simple_placements.h"
@@ -28,7 +29,9 @@ constexpr std::array kSearches{
     NamedSearch{"expert", make<ExpertPlacement>},
     NamedSearch{"random", make<RandomPlacement>},
     NamedSearch{"min-cut", make<MinCutPlacement>},
+    NamedSearch{"metis", make<MetisPlacement>},
     NamedSearch{"reinforce", make<ReinforceSearch>},
+    NamedSearch{"reinforce-lstm", make<RecurrentReinforceSearch>},
     NamedSearch{"mcmc", make<MarkovChainSearch>},
     NamedSearch{"exhaustive", make<ExhaustiveSearch>},
 };

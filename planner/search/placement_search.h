@@ -65,7 +65,8 @@ class PlacementSearch {
   virtual Status search(SearchRecord& record) = 0;
 };
 
-// "one-device", "expert", "random", "min-cut", "reinforce", "mcmc", "exhaustive".
+// "one-device", "expert", "random", "min-cut", "metis", "reinforce", "reinforce-lstm", "mcmc",
+// "exhaustive".
 std::vector<std::string> placement_search_names();
 // kInvalidArgument: another name.
 Result<std::unique_ptr<PlacementSearch>> make_placement_search(const std::string& name);

@@ -1,6 +1,8 @@
 // Placements by REINFORCE.
 #pragma once
 
+#include <cstdint>
+
 #include "planner/search/placement_search.h"
 
 namespace gradwire {
@@ -12,9 +14,16 @@ namespace gradwire {
 // twice the longest time so far.
 // Source: Mirhoseini et al., "Device placement optimization with reinforcement learning", ICML
 // 2017, equations 1 to 3 (square root, baseline); Williams, "Simple statistical gradient-following
-// algorithms", Machine Learning 1992. Their policy is a recurrent network over operators; this one
-// is a table of logits, [group][device].
+// algorithms", Machine Learning 1992.
+
+// With a table of logits, [group][device].
 class ReinforceSearch final : public PlacementSearch {
+ public:
+  Status search(SearchRecord& record) override;
+};
+
+// With a recurrent policy (SequencePolicy), which is theirs.
+class RecurrentReinforceSearch final : public PlacementSearch {
  public:
   Status search(SearchRecord& record) override;
 };

@@ -4,9 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "planner/cluster/alike_devices.h"
 #include "planner/graph/built_in_graphs.h"
 #include "planner/graph/model_graph.h"
+#include "planner/search/cut_graph.h"
 #include "planner/search/exhaustive.h"
+#include "planner/search/have_metis.h"
 #include "tests/planner/even_cluster.h"
 #include "tests/support/fails.h"
 #include "trainer/models.h"
@@ -33,6 +38,7 @@ TEST(PlacementSearch, EveryMethodFindsAStrategyOfItsTime) {
   const OperatorGraph graph = unrolled_lstm(2, 4, 16, 256);
   const Cluster cluster = four_gpus();
   for (const std::string& method : placement_search_names()) {
+    if (method == "metis" && !kHaveMetis) continue;
     const SearchResult result = search(method, graph, cluster, 400);
     const auto cost = SimulatedCost::make(graph, cluster, {}).value();
     EXPECT_EQ(cost->time(result.strategy).value().ticks, result.time.ticks) << method;
@@ -48,11 +54,68 @@ TEST(PlacementSearch, EveryMethodFindsAStrategyOfItsTime) {
 
 TEST(PlacementSearch, TheSameSeedFindsTheSame) {
   const OperatorGraph graph = inception_like(1, 8, 16);
-  for (const std::string method : {"random", "min-cut", "reinforce", "mcmc"}) {
+  for (const std::string method : {"random", "min-cut", "reinforce", "reinforce-lstm", "mcmc"}) {
     const SearchResult a = search(method, graph, four_gpus(), 300, 5);
     const SearchResult b = search(method, graph, four_gpus(), 300, 5);
     EXPECT_EQ(a.strategy, b.strategy) << method;
     EXPECT_EQ(a.best.size(), b.best.size()) << method;
+  }
+}
+
+// Those that cut the graph: ours, and METIS's where this build has it.
+std::vector<std::string> cut_methods() {
+  std::vector<std::string> methods{"min-cut"};
+  if (kHaveMetis) methods.emplace_back("metis");
+  return methods;
+}
+
+// Two chains of six groups that read one small output of each other: no cut has fewer bytes than
+// the one between them.
+TEST(PlacementSearch, CutsGoWhereFewestBytesDo) {
+  OperatorGraph graph{.name = "two chains", .samples = 4};
+  for (int i = 0; i < 12; ++i) {
+    GraphOperator one{.name = "o" + std::to_string(i)};
+    one.forward_macs = 1000;
+    one.backward_macs = 2000;
+    one.channels = i == 4 ? 1 : 64;  // read by the other chain
+    if (i >= 2) one.inputs = {i - 2};
+    if (i == 7) one.inputs.insert(one.inputs.begin(), 4);
+    graph.operators.push_back(one);
+  }
+  for (const std::string& method : cut_methods()) {
+    const SearchResult result = search(method, graph, four_gpus(2), 100);
+    std::vector<int> devices;
+    const CutGraph cuts(graph);
+    for (const OperatorSplit& one : result.strategy) devices.push_back(one.devices.front());
+    EXPECT_EQ(cuts.cut(devices), 2 * 4 * 4) << method;
+    EXPECT_NE(devices[0], devices[1]) << method;
+  }
+}
+
+TEST(PlacementSearch, MetisIsRefusedByNameWhereItIsNotBuilt) {
+  const OperatorGraph graph = built_in_graph("lstm").value();
+  const Cluster cluster = four_gpus();
+  const auto cost = SimulatedCost::make(graph, cluster, {}).value();
+  const auto found = search_placement("metis", *cost, {});
+  EXPECT_EQ(found.has_value(), kHaveMetis);
+  if (!kHaveMetis) {
+    EXPECT_THAT(found.error(), fails(Code::kUnsupported, "metis", "libmetis-dev", "min-cut"));
+  }
+}
+
+// More devices than groups, groups that read nothing of each other, and products beyond 32 bits.
+TEST(PlacementSearch, CutsServeGraphsOfAnyShape) {
+  OperatorGraph graph{.name = "apart", .samples = 1};
+  for (int i = 0; i < 3; ++i) {
+    GraphOperator one{.name = "o" + std::to_string(i)};
+    one.forward_macs = std::int64_t{1} << 50;
+    graph.operators.push_back(one);
+  }
+  for (const std::string& method : cut_methods()) {
+    for (const int devices : {1, 2, 4}) {
+      const SearchResult result = search(method, graph, four_gpus(devices), 10);
+      EXPECT_GE(result.evaluations, 1) << method << " " << devices;
+    }
   }
 }
 
@@ -63,7 +126,6 @@ TEST(PlacementSearch, Pl1ExpertAndMinCutBeatARandomPlacement) {
     const OperatorGraph graph = built_in_graph(name).value();
     const Cluster cluster = four_gpus();
     const auto expert = search("expert", graph, cluster, 100).time.ticks;
-    const auto cut = search("min-cut", graph, cluster, 100).time.ticks;
     const auto one = search("one-device", graph, cluster, 100).time.ticks;
     EXPECT_LE(expert, one) << name;
     double random = 0;  // a placement that is not chosen among others
@@ -75,7 +137,10 @@ TEST(PlacementSearch, Pl1ExpertAndMinCutBeatARandomPlacement) {
           kTrials;
     }
     EXPECT_LT(static_cast<double>(expert), random) << name;
-    EXPECT_LT(static_cast<double>(cut), random) << name;
+    for (const std::string& method : cut_methods()) {
+      const auto cut = search(method, graph, cluster, 100).time.ticks;
+      EXPECT_LT(static_cast<double>(cut), random) << name << " " << method;
+    }
   }
 }
 
@@ -83,19 +148,53 @@ TEST(PlacementSearch, Pl2ReinforceIsWithinFivePercentOfTheOptimum) {
   for (const OperatorGraph& graph : {unrolled_lstm(2, 6, 64, 1024), inception_like(1, 32, 64)}) {
     ASSERT_LE(graph.groups().size(), 10U);
     const auto best = search("exhaustive", graph, four_gpus(), 100'000).time.ticks;
-    const auto found = search("reinforce", graph, four_gpus(), 3000).time.ticks;
-    EXPECT_LE(static_cast<double>(found), 1.05 * static_cast<double>(best)) << graph.name;
-    EXPECT_GE(found, best) << graph.name;
+    for (const std::string method : {"reinforce", "reinforce-lstm"}) {
+      const auto found = search(method, graph, four_gpus(), 3000).time.ticks;
+      EXPECT_LE(static_cast<double>(found), 1.05 * static_cast<double>(best))
+          << graph.name << " " << method;
+      EXPECT_GE(found, best) << graph.name << " " << method;
+    }
   }
 }
 
 TEST(PlacementSearch, Pl2ReinforceIsAsGoodAsTheExpert) {
   for (const std::string& name : built_in_graph_names()) {
     const OperatorGraph graph = built_in_graph(name).value();
-    EXPECT_LE(search("reinforce", graph, four_gpus(), 3000).time.ticks,
-              search("expert", graph, four_gpus(), 100).time.ticks)
-        << name;
+    const auto expert = search("expert", graph, four_gpus(), 100).time.ticks;
+    for (const std::string method : {"reinforce", "reinforce-lstm"}) {
+      EXPECT_LE(search(method, graph, four_gpus(), 3000).time.ticks, expert)
+          << name << " " << method;
+    }
   }
+}
+
+// Two nodes of two alike devices, and one of two others: every placement of five groups, of which
+// those alone are evaluated that none before them equals by names.
+TEST(PlacementSearch, ExhaustiveTriesEachPlacementOnceUpToAlikeDevicesAndNodes) {
+  Cluster cluster = uneven_cluster(2, 0.1);
+  ClusterNode third = cluster.nodes[0];
+  third.name = "third";
+  cluster.nodes.push_back(third);
+  OperatorGraph graph = inception_like(1, 8, 16);
+  graph.operators.resize(5);
+  for (GraphOperator& one : graph.operators) one.group.clear();
+  const auto cost = SimulatedCost::make(graph, cluster, {}).value();
+  StrategyTime best;
+  std::set<std::vector<int>> different;
+  for (int number = 0; number < 6 * 6 * 6 * 6 * 6; ++number) {
+    std::vector<int> place;
+    for (int rest = number; place.size() < 5; rest /= 6) place.push_back(rest % 6);
+    const StrategyTime time = cost->time(place_groups(graph, place)).value();
+    if (number == 0 || time < best) best = time;
+    const std::vector<int> names = renamed_alike(cluster, place);
+    for (int& device : place) device = names[static_cast<std::size_t>(device)];
+    different.insert(place);
+  }
+  const SearchResult found = search("exhaustive", graph, cluster, 100'000);
+  EXPECT_EQ(found.evaluations, static_cast<std::int64_t>(different.size()));
+  EXPECT_EQ(found.time.ticks, best.ticks);
+  EXPECT_THAT(search_placement("exhaustive", *cost, {.evaluations = 3}).error(),
+              fails(Code::kInvalidArgument, std::to_string(different.size()), "budget of 3"));
 }
 
 OperatorGraph graph_of(const ModelOptions& options, const SampleShape& input,

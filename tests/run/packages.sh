@@ -5,7 +5,7 @@ program_packages=(g++ meson ninja-build pkg-config python3 libucx-dev libeigen3-
   libcli11-dev libxxhash-dev libhwy-dev nlohmann-json3-dev libtomlplusplus-dev libspdlog-dev libfmt-dev libjs-chart.js)
 # What ./check needs beside these: tests, linters, MPI, downloads of data, and a cache for what several folders compile alike.
 packages=("${program_packages[@]}" build-essential git ca-certificates ccache cmake python3-numpy ucx-utils libgtest-dev libgmock-dev
-  libcurl4-openssl-dev openmpi-bin libopenmpi-dev python3-venv clang-format codespell)
+  libcurl4-openssl-dev libmetis-dev openmpi-bin libopenmpi-dev python3-venv clang-format codespell)
 # What some tests start, and skip where it is missing: a second MPI, Slurm, Fortran, resets between hosts.
 launcher_packages=(mpich libmpich-dev slurm-wlm munge gfortran iptables)
 # What makes an environment with PyTorch, and compiles for it.

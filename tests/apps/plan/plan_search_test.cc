@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/search/have_metis.h"
 #include "tests/apps/plan/captured_plan.h"
 #include "tests/support/fails.h"
 
@@ -63,8 +64,9 @@ int count_of(const CapturedPlan& plan, const std::string& kind) {
 
 TEST(PlanSearch, PlacementsHavePointsOperatorsAndDevices) {
   const Files files;
-  for (const std::string method :
-       {"one-device", "expert", "random", "min-cut", "reinforce", "mcmc", "exhaustive"}) {
+  for (const std::string method : {"one-device", "expert", "random", "min-cut", "metis",
+                                   "reinforce", "reinforce-lstm", "mcmc", "exhaustive"}) {
+    if (method == "metis" && !kHaveMetis) continue;
     const CapturedPlan plan = files.search({"--method", method, "--evaluations", "200"});
     ASSERT_TRUE(plan.error.ok()) << method << ": " << plan.error.message();
     EXPECT_THAT(plan.text, HasSubstr(method + ": 2 operators")) << method;
