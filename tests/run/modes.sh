@@ -67,7 +67,7 @@ check_all() {
     meson_test build --no-suite lint
   fi
   if has_nvcc && [ "${#suites[@]}" -eq 0 ]; then
-    if (configure build-plain -Dcuda=disabled -Dnccl=disabled && build_tests build-plain --suite devices); then
+    if (configure build-plain -Dcuda=disabled -Dnccl=disabled -Dmpi=disabled -Doptimization=1 && build_without_cuda); then
       run_tests build-plain devices
     else
       status=1
@@ -77,11 +77,18 @@ check_all() {
   report
 }
 
+# Methods are compiled without their kernels, and the folder device/ is tested without a device.
+build_without_cuda() {
+  build_tests build-plain --suite devices
+  targets=(compress/libcompress.a)
+  build build-plain
+}
+
 # A few mutants of the folder device/, by the programs that are compiled soonest.
 sample_mutants() {
   say "leaving out a few waits (./check --mutants tries all)"
-  if (build_mutants tests/emulation/emulation_tests tests/emulation/waits_test); then
-    python3 tests/mutants/run_mutants.py build-mutants/build --sample 8 --seconds 90 || status=1
+  if (build_mutants sample -Doptimization=1 -- tests/emulation/emulation_tests tests/emulation/waits_test); then
+    python3 tests/mutants/run_mutants.py build-mutants/sample --sample 8 --seconds 90 || status=1
   else
     status=1
   fi
@@ -143,21 +150,25 @@ check_scan() {
   python3 tests/multiprocess/rendezvous_scan_test.py "$folder/apps/gradwire" 10000 "${only[@]}"
 }
 
-# build_mutants PROGRAM...: from sources with switches for waits and streams, in build-mutants/build/.
+# build_mutants FOLDER [MESON OPTION...] -- PROGRAM...: from sources with switches for waits and streams, in build-mutants/FOLDER/.
 build_mutants() {
+  local folder=$1 options=()
+  shift
+  while [ "$1" != -- ]; do options+=("$1"); shift; done
+  shift
   python3 tests/mutants/mutants.py write build-mutants || fail "writing sources to build-mutants/ failed"
   mkdir -p build-mutants/.cache
   if [ -d .cache/torch ]; then ln -sfn ../../.cache/torch build-mutants/.cache/torch; fi
   cd build-mutants
-  configure build -Dcuda=disabled -Dnccl=disabled -Dmpi=disabled
-  run_ninja build "$@"
+  configure "$folder" -Dcuda=disabled -Dnccl=disabled -Dmpi=disabled "${options[@]}"
+  run_ninja "$folder" "$@"
 }
 
 check_mutants() {
   local programs
   programs=$(python3 tests/mutants/run_mutants.py --programs) || fail "tests/mutants/run_mutants.py --programs failed"
   mapfile -t programs <<<"$programs"
-  (build_mutants "${programs[@]}") || exit 1
+  (build_mutants build -- "${programs[@]}") || exit 1
   python3 tests/mutants/run_mutants.py build-mutants/build --seconds "$1" || status=1
   exit "$status"
 }
