@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "adapters/trainer/compressor_check.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
 
@@ -84,7 +85,7 @@ class PlanReader {
   Status check_version(const toml::table& table) const {
     const auto* node = table.get("version");
     if (node == nullptr) return at(1, "no version (expected version = 1)");
-    if (node->value<std::int64_t>() == kVersion) return {};
+    if (node->is_integer() && node->as_integer()->get() == kVersion) return {};
     return at(*node, "version of another gradwire (expected version = 1)");
   }
 
@@ -112,6 +113,10 @@ class PlanReader {
       if (const Status set = flags_.set(key, *value); !set.ok()) {
         return at(*node, std::string(set.message()));
       }
+      if (key != "compressor") continue;
+      if (const Status known = check_compressor(*value); !known.ok()) {
+        return at(*node, std::string(known.message()));
+      }
     }
     return {};
   }
@@ -130,16 +135,31 @@ class PlanReader {
 
 }  // namespace
 
+std::string quoted_toml(const std::string& text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      quoted += std::string("\\") + c;
+    } else if (code < 0x20 || code == 0x7f) {
+      quoted += format("\\u%04X", static_cast<unsigned>(code));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
 std::string plan_file_text(const MeshPlan& plan) {
   std::string text =
       format("# Written by gradwire plan; gradwire train --plan runs it.\nversion = %lld\n",
              static_cast<long long>(kVersion));
   text += "\n[train]\n";
   for (const auto& [name, value] : plan.train) text += name + " = " + value + "\n";
-  text += "\n[predicted]\nmesh = \"" + plan.mesh + "\"\n";
+  text += "\n[predicted]\nmesh = " + quoted_toml(plan.mesh) + "\n";
   text += "step_seconds = " + shortest(plan.step_seconds) + "\n";
   text += format("memory_bytes = %lld\n", static_cast<long long>(plan.memory_bytes));
-  text += "rates = \"" + plan.rates + "\"\n";
+  text += "rates = " + quoted_toml(plan.rates) + "\n";
   return text;
 }
 

@@ -29,6 +29,8 @@ struct MeshPlan {
   std::string rates = {};  // which ones are measured
 };
 
+// A text in quotation marks, as TOML reads it.
+std::string quoted_toml(const std::string& text);
 // The file's text.
 std::string plan_file_text(const MeshPlan& plan);
 

@@ -12,21 +12,15 @@
 #include "apps/progress.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
+#include "gradwire/registry.h"
 
 namespace gradwire {
 namespace {
 
 constexpr double kSecondsOfOne = 1e-9;
 
-std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(';', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
+// Of images ranks divide a micro-batch's samples.
+bool divides_samples(const PlanQuestion& q) { return q.model != "mlp" && q.model != "gpt"; }
 
 MeshModel model_of(const PlanQuestion& q) {
   return MeshModel([&q](const TensorShare& share, bool flush) {
@@ -35,7 +29,9 @@ MeshModel model_of(const PlanQuestion& q) {
       asked.parallel.pp = 2;
       asked.parallel.order.kind = PipelineOrder::Kind::kPipeDream;
     }
-    return plan_model(asked, share);
+    TensorShare how = share;
+    if (divides_samples(q)) how.layout = TensorShare::Layout::kSamples;
+    return plan_model(asked, how);
   });
 }
 
@@ -49,13 +45,17 @@ Result<MeshProblem> problem_of(const PlanQuestion& q, const Cluster& cluster, Me
   GW_ASSIGN(problem.precision, parse_precision(q.precision));
   problem.main_gradients = !q.no_main_grads;
   problem.labels = q.model == "gpt" ? q.transformer.sequence : 1;
-  problem.compressors = parts_of(q.mesh.compressors);
-  problem.shares_tensors = q.model == "gpt";
+  GW_ASSIGN(problem.compressors, parse_spec_list(q.mesh.compressors));
+  for (std::size_t i = 0; i < problem.compressors.size(); ++i) {
+    const auto end = problem.compressors.begin() + static_cast<std::ptrdiff_t>(i);
+    if (std::find(problem.compressors.begin(), end, problem.compressors[i]) == end) continue;
+    return Status(Code::kInvalidArgument,
+                  "plan: --compressors has '" + problem.compressors[i] + "' twice (expected once)");
+  }
+  problem.layout = divides_samples(q) ? "hybrid" : "megatron";
   problem.allow_stale = q.mesh.allow_stale;
   return problem;
 }
-
-std::string in_quotes(const std::string& text) { return "\"" + text + "\""; }
 
 MeshPlan file_of(const PlanQuestion& q, const MeshProblem& problem, const MeshAnswer& answer) {
   MeshPlan file{.mesh = to_string(answer.choice),
@@ -69,14 +69,14 @@ MeshPlan file_of(const PlanQuestion& q, const MeshProblem& problem, const MeshAn
   for (const auto& [name, value] : model_flags_of_train(q, answer.choice.has_flush())) {
     add(name.c_str(), value);
   }
-  add("parallel", in_quotes(parallel_text(answer.choice)));
+  add("parallel", quoted_toml(parallel_text(answer.choice)));
   add("batch", number(q.mesh.batch));
   add("accumulate", number(answer.choice.accumulate));
-  add("recompute", in_quotes(answer.choice.recompute));
-  add("compressor", in_quotes(answer.choice.compressor));
-  add("precision", in_quotes(q.precision));
+  add("recompute", quoted_toml(answer.choice.recompute));
+  add("compressor", quoted_toml(answer.choice.compressor));
+  add("precision", quoted_toml(q.precision));
   if (q.no_main_grads) add("no-main-grads", "true");
-  add("optimizer", in_quotes(q.optimizer == "momentum" ? "sgd" : q.optimizer));
+  add("optimizer", quoted_toml(q.optimizer == "momentum" ? "sgd" : q.optimizer));
   if (q.optimizer == "sgd") add("momentum", "0");
   if (q.optimizer == "momentum" || q.optimizer == "nesterov") {
     add("momentum", shortest(problem.momentum));

@@ -35,10 +35,7 @@ PageJson memory_json(const MeshAnswer& row) {
 // [lane, kind, begin, end, micro-batch, stage]; each rank has lanes of computation, of its messages
 // and of exchanges among replicas.
 Result<PageJson> timeline_json(const MeshProblem& problem, const MeshAnswer& row) {
-  GW_ASSIGN(const MeshCompression codec, MeshCompression::make(row.choice.compressor));
-  const MeshLinks links = mesh_links(*problem.cluster, row.choice);
-  GW_ASSIGN(const MeshCosts costs, mesh_costs(problem, row.choice, links, codec));
-  GW_ASSIGN(const MeshStep step, simulate_mesh(row.choice, links, costs, {}, true));
+  GW_ASSIGN(const MeshStep step, trace_mesh(problem, row.choice));
   PageJson spans = PageJson::array();
   std::int64_t end = 0;
   for (const MeshSpan& span : step.spans) {

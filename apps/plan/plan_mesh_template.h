@@ -19,7 +19,7 @@ inline constexpr char kPlanMeshPage[] = R"page(<!doctype html>
 <div class="small">@@setup@@</div>
 <h2>A step: @@step@@</h2>
 <table>@@phases@@</table>
-<p class="small">compute: products of the rank that has most; bubble: waiting that no exchange causes; then exchanges that nothing hides: sums among ranks that share tensors, messages between stages, gradients and parameters among replicas.</p>
+<p class="small">compute: layers and optimizer of the rank that has most; bubble: waiting that no exchange causes; then exchanges that nothing hides: sums among ranks that share tensors, messages between stages, gradients and parameters among replicas.</p>
 <h2>Timeline of one replica</h2>
 <div class="small key" id="key"></div>
 <canvas class="line" id="timeline"></canvas>
@@ -35,8 +35,8 @@ const data = @@data@@;
 const colours = ["#1f4e99", "#d1495b", "#2a9d5c", "#8e5bb5", "#e08e1b", "#0f8b9d", "#7a5c3e", "#c2448f", "#6b7a00", "#444c56", "#9aa3ad", "#b8c0c8"];
 const seconds = s => s >= 1 ? +s.toPrecision(4) + " s" : s >= 1e-3 ? +(s * 1e3).toPrecision(4) + " ms" : +(s * 1e6).toPrecision(4) + " µs";
 const bytes = b => b >= 2 ** 30 ? +(b / 2 ** 30).toPrecision(3) + " GiB" : b >= 2 ** 20 ? +(b / 2 ** 20).toPrecision(3) + " MiB" : +(b / 1024).toPrecision(3) + " KiB";
-const kinds = ["forward", "backward", "backward, inputs", "backward, weights", "message", "reduction", "gathering of parameters"];
-const shades = ["#5b8fd9", "#2a9d5c", "#55b98a", "#9bd0b2", "#c9a227", "#d1495b", "#8e5bb5"];
+const kinds = ["forward", "backward", "backward, inputs", "backward, weights", "message", "reduction", "gathering of parameters", "compression, messages", "optimizer"];
+const shades = ["#5b8fd9", "#2a9d5c", "#55b98a", "#9bd0b2", "#c9a227", "#d1495b", "#8e5bb5", "#0f8b9d", "#7a5c3e"];
 const shown = [...new Set(data.timeline.spans.map(s => s[1]))].sort();
 document.getElementById("key").innerHTML = shown.map(k => `<span style="background:${shades[k]}"></span>${kinds[k]}`).join("");
 function draw() {

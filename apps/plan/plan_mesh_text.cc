@@ -183,7 +183,7 @@ std::string why_text(std::int64_t number, const MeshAnswer& row,
                             static_cast<long long>(number), to_string(row.choice).c_str(),
                             duration(row.ticks).c_str(), duration(row.bound).c_str());
   const std::vector<const char*> meanings{
-      "products of the rank that has most", "waiting that no exchange causes",
+      "layers and optimizer of the rank that has most", "waiting that no exchange causes",
       "sums among ranks that share tensors", "messages between stages",
       "gradients and parameters among replicas"};
   std::size_t at = 0;

@@ -202,9 +202,9 @@ Status check_search(const Flags& flags, const PlanQuestion& q) {
                                         " is of a search for a mesh (expected --cluster FILE)"};
   }
   if (!searches) return {};
-  for (const char* name :
-       {"parallel", "pipeline", "data", "zero", "accumulate", "accumulate-policy", "micro-batch",
-        "recompute", "compressor", "alpha", "beta", "gamma", "memory", "cost", "explain"}) {
+  for (const char* name : {"params", "parallel", "pipeline", "data", "zero", "accumulate",
+                           "accumulate-policy", "micro-batch", "recompute", "compressor", "alpha",
+                           "beta", "gamma", "memory", "cost", "explain"}) {
     if (!flags.given(name)) continue;
     return {Code::kInvalidArgument, std::string("plan: --") + name +
                                         " and --cluster exclude each other (got both; the search "

@@ -10,7 +10,9 @@ namespace gradwire {
 namespace {
 
 constexpr double kNanoseconds = 1e9;
+constexpr double kLeastRate = 1;
 constexpr double kMostRate = 1e18;
+constexpr double kMostProcessorTime = 1e3;
 constexpr double kMostTicks = 0x1p60;
 constexpr std::int64_t kMostLatency = 1'000'000'000'000;
 constexpr int kMostDevices = 1 << 16;
@@ -37,9 +39,8 @@ Status check_names(const char* what, const std::vector<Named>& all) {
 }
 
 Status check_rate(const char* what, const std::string& name, const char* key, double rate) {
-  if (rate > 0 && rate <= kMostRate) return {};
-  return bad(what, name,
-             format("%s=%s (expected above 0, at most 1e18)", key, shortest(rate).c_str()));
+  if (rate >= kLeastRate && rate <= kMostRate) return {};
+  return bad(what, name, format("%s=%s (expected 1 to 1e18)", key, shortest(rate).c_str()));
 }
 
 Status check_node(const Cluster& cluster, const ClusterNode& node) {
@@ -102,7 +103,7 @@ ClusterPath Cluster::path(int from, int to) const {
   const ClusterNode& there = nodes[static_cast<std::size_t>(b)];
   if (a == b) {
     const ClusterLink& link = links[static_cast<std::size_t>(here.link)];
-    ClusterPath path{link.latency, link.bytes_per_second, {}};
+    ClusterPath path{link.latency, link.bytes_per_second, {}, link.processor_seconds_per_byte};
     if (link.shared) {
       path.resources = {first_node_port + a * kPortsOfNode};
     } else {
@@ -115,7 +116,8 @@ ClusterPath Cluster::path(int from, int to) const {
   return {std::max(out.latency, in.latency),
           std::min(out.bytes_per_second, in.bytes_per_second),
           {out.shared ? first_node_port + a * kPortsOfNode + 1 : port(from, 2),
-           in.shared ? first_node_port + b * kPortsOfNode + 2 : port(to, 3)}};
+           in.shared ? first_node_port + b * kPortsOfNode + 2 : port(to, 3)},
+          std::max(out.processor_seconds_per_byte, in.processor_seconds_per_byte)};
 }
 
 int Cluster::resources() const {
@@ -144,6 +146,11 @@ Status check_cluster(const Cluster& cluster) {
                         static_cast<long long>(link.latency)));
     }
     GW_TRY(check_rate("link", link.name, "bandwidth", link.bytes_per_second));
+    const double taken = link.processor_seconds_per_byte;
+    if (!(taken >= 0 && taken <= kMostProcessorTime)) {
+      return bad("link", link.name,
+                 format("processor=%s (expected 0 to 1e3)", shortest(taken).c_str()));
+    }
   }
   std::int64_t devices = 0;
   for (const ClusterNode& node : cluster.nodes) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "gradwire/status.h"
+#include "planner/profile/device_times.h"
 #include "planner/profile/profile.h"
 
 namespace gradwire {
@@ -18,6 +20,8 @@ struct DeviceType {
   // then the greatest rate among them. Both empty: the rate is not measured.
   std::string profile = {};
   MeasuredTimes measured = {};
+  // What else was measured there; null where nothing was.
+  std::shared_ptr<const DeviceTimes> times = nullptr;
 };
 
 // Source of the cost: Hockney, Parallel Computing 1994.
@@ -29,6 +33,9 @@ struct ClusterLink {
   // each device. Between nodes: true is one port out and one in for the node, false for each
   // device.
   bool shared = false;
+  // Of a device's processor for each byte that it sends and receives at the same time, where the
+  // processor that computes sends, too. 0: others send.
+  double processor_seconds_per_byte = 0;
   std::string profile = {};  // the file that it was measured in; empty: it is not measured
 };
 
@@ -45,6 +52,7 @@ struct ClusterPath {
   std::int64_t latency = 0;         // nanoseconds
   double bytes_per_second = 0;      // 0: it is the same device
   std::vector<int> resources = {};  // that it has while it is sent
+  double processor_seconds_per_byte = 0;
 };
 
 struct Cluster {
@@ -57,16 +65,17 @@ struct Cluster {
   int devices() const;
   int node_of(int device) const;
   const DeviceType& type_of(int device) const;
-  // Two ends in two nodes: the greater latency and the smaller bandwidth of both uplinks.
+  // Two ends in two nodes: the greater latency and processor time, and the smaller bandwidth of
+  // both uplinks.
   ClusterPath path(int from, int to) const;
   // Numbers of resources: devices themselves are 0 to devices() - 1, ports follow.
   int resources() const;
 };
 
 // kInvalidArgument names the type, the link or the node: none of them, a name that is missing or
-// stands twice, sizes out of range (memory_bytes from 1; bandwidths and rates above 0, at most
-// 1e18; latencies 0 to 1e12; 1 to 65,536 devices), a number of what is not there, two devices
-// without a link, two nodes without an uplink.
+// stands twice, sizes out of range (memory_bytes from 1; bandwidths and rates 1 to 1e18;
+// latencies 0 to 1e12; processor times 0 to 1e3; 1 to 65,536 devices), a number of what is not
+// there, two devices without a link, two nodes without an uplink.
 Status check_cluster(const Cluster& cluster);
 
 // Whole nanoseconds, rounded up: as measured (time_of()), or by the rate.

@@ -87,9 +87,10 @@ class ClusterReader {
     if (!value || !(node.is_integer() || node.is_floating_point())) {
       return bad(node, key + " must be a number");
     }
-    if (!std::isfinite(*value) || *value < 0 || (*value == 0 && !zero) || *value > 1e18) {
-      return bad(node, format("%s=%s (expected %s, at most 1e18)", key.c_str(),
-                              shortest(*value).c_str(), zero ? "0 or more" : "above 0"));
+    const int least = zero ? 0 : 1;
+    if (!std::isfinite(*value) || *value < least || *value > 1e18) {
+      return bad(node, format("%s=%s (expected %d or more, at most 1e18)", key.c_str(),
+                              shortest(*value).c_str(), least));
     }
     out = *value;
     return {};
@@ -153,33 +154,53 @@ class ClusterReader {
   Status add_link(const std::string& name, const toml::table& table) {
     ClusterLink link;
     link.name = name;
-    GW_TRY(check_alone(table, {"latency", "bandwidth"}));
-    for (const auto& [key, node] : table) {
-      const std::string what(key.str());
-      if (what == "latency") {
-        constexpr double kNanoseconds = 1e9;
-        double seconds = 0;
-        GW_TRY(number(node, what, seconds, true));
-        if (seconds > 1000) return bad(node, "latency above 1000 seconds (expected less)");
-        link.latency = std::llround(seconds * kNanoseconds);
-      } else if (what == "bandwidth") {
-        GW_TRY(number(node, what, link.bytes_per_second, false));
-      } else if (what == "shared") {
-        if (!node.is_boolean()) return bad(node, "shared must be true or false");
-        link.shared = node.as_boolean()->get();
-      } else if (what != "profile" && what != "transport") {
-        return bad(node, "unknown key '" + what +
-                             "' (expected latency, bandwidth, shared, profile or transport)");
-      }
-    }
     if (table.get("profile") != nullptr) {
       GW_TRY(take_link(table, link));
     } else if (const toml::node* transport = table.get("transport"); transport != nullptr) {
       return bad(*transport, "transport of link '" + name + "' (expected with profile= alone)");
     }
-    if (link.bytes_per_second == 0) return missing(table, "link '" + name + "'", "bandwidth");
+    for (const auto& [key, node] : table) GW_TRY(set_link(std::string(key.str()), node, link));
+    for (const char* needed : {"latency", "bandwidth"}) {
+      if (table.get("profile") != nullptr || table.get(needed) != nullptr) continue;
+      return missing(table, "link '" + name + "'", needed);
+    }
     links_[name] = static_cast<int>(cluster_.links.size());
     cluster_.links.push_back(std::move(link));
+    return {};
+  }
+
+  // What the file gives stands in place of what the profile says: the link is not measured then.
+  Status set_link(const std::string& key, const toml::node& node, ClusterLink& link) const {
+    if (key == "latency" || key == "bandwidth") link.profile.clear();
+    if (key == "latency") {
+      double seconds = 0;
+      GW_TRY(number(node, key, seconds, true));
+      GW_TRY(take_latency(node, seconds, link));
+    } else if (key == "bandwidth") {
+      GW_TRY(number(node, key, link.bytes_per_second, false));
+    } else if (key == "processor") {
+      GW_TRY(number(node, key, link.processor_seconds_per_byte, true));
+      constexpr double kMost = 1e3;
+      if (link.processor_seconds_per_byte > kMost) {
+        return bad(node, "processor above 1000 seconds a byte (expected less)");
+      }
+    } else if (key == "shared") {
+      if (!node.is_boolean()) return bad(node, "shared must be true or false");
+      link.shared = node.as_boolean()->get();
+    } else if (key != "profile" && key != "transport") {
+      return bad(node, "unknown key '" + key +
+                           "' (expected latency, bandwidth, processor, shared, profile or "
+                           "transport)");
+    }
+    return {};
+  }
+
+  Status take_latency(const toml::node& node, double seconds, ClusterLink& link) const {
+    constexpr double kMost = 1000;
+    if (seconds > kMost) {
+      return bad(node, "latency of " + shortest(seconds) + " seconds (expected at most 1000)");
+    }
+    link.latency = std::llround(seconds * 1e9);
     return {};
   }
 
@@ -244,6 +265,7 @@ class ClusterReader {
   Status take_products(const toml::node& node, DeviceType& type) const {
     GW_ASSIGN(const Profile found, profile(node, type.profile));
     type.measured = product_times(found);
+    type.times = std::make_shared<const DeviceTimes>(found);
     for (const auto& [macs, seconds] : type.measured) {
       if (seconds <= 0) continue;
       type.macs_per_second = std::max(type.macs_per_second, static_cast<double>(macs) / seconds);
@@ -277,9 +299,9 @@ class ClusterReader {
                  "profile '" + link.profile + "' has no link '" + name + "' (expected " +
                      (names.empty() ? std::string("one with links") : joined(names)) + ")");
     }
-    link.latency = std::llround(measured->latency_seconds * 1e9);
     link.bytes_per_second = measured->bytes_per_second;
-    return {};
+    link.processor_seconds_per_byte = measured->cpu_seconds_per_byte;
+    return take_latency(*transport, measured->latency_seconds, link);
   }
 
   std::string name_;

@@ -7,7 +7,10 @@
 //   [link.bridge]
 //   latency = 2e-6            # seconds a message
 //   bandwidth = 1e11          # bytes a second
-//                             # or profile = "FILE" and transport = "tcp" for both of these
+//   processor = 0             # seconds of a device's processor for a byte sent and one received,
+//                             # where the one that computes sends, too; 0 by default
+//                             # or profile = "FILE" and transport = "tcp" for these three: those
+//                             # that stand beside them are in place of what was measured
 //   shared = false            # as ClusterLink::shared; false by default
 //   [[node]]
 //   name = "node"             # "node0", "node1" where count is above 1
@@ -32,8 +35,8 @@ using ReadProfile = std::function<Result<Profile>(const std::string& path)>;
 // The cluster of a text; `name` is the file's, for errors. Without `read` profiles are refused.
 // kInvalidArgument with "NAME:LINE: " in front: what is not TOML, unknown keys, values of another
 // kind or out of range, names of devices and links that are not there, what check_cluster()
-// refuses; a rate beside a profile, a profile that cannot be read, that has no products, or no link
-// of that transport.
+// refuses; a device's rate beside a profile, a profile that cannot be read, that has no products,
+// or no link of that transport.
 Result<Cluster> parse_cluster(const std::string& text, const std::string& name,
                               const ReadProfile& read = {});
 

@@ -17,7 +17,7 @@ std::vector<std::pair<int, int>> MeshChoice::stages_of(int rank) const {
 
 std::string parallel_text(const MeshChoice& choice) {
   std::string text = format("dp=%d", choice.dp);
-  if (choice.tp > 1) text += format(",tp=%d/megatron", choice.tp);
+  if (choice.tp > 1) text += format(",tp=%d/%s", choice.tp, choice.layout.c_str());
   if (choice.pp > 1) text += format(",pp=%d/%s", choice.pp, choice.order.text().c_str());
   if (choice.zero > 0) text += format(",zero=%d", choice.zero);
   return text;

@@ -11,8 +11,10 @@
 namespace gradwire {
 
 struct MeshChoice {
-  int dp = 1;                    // replicas
-  int tp = 1;                    // ranks that share every tensor
+  int dp = 1;  // replicas
+  int tp = 1;  // ranks that share every tensor
+  // How, as `gradwire train --parallel` has it: "megatron", or of images "hybrid".
+  std::string layout = "megatron";
   int pp = 1;                    // ranks of a pipeline
   PipelineSpec order = {};       // of the stages, where pp > 1
   int zero = 0;                  // ZeRO stage

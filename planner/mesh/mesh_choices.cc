@@ -27,18 +27,25 @@ std::vector<PipelineSpec> orders_of(bool allow_stale) {
   return orders;
 }
 
+std::int64_t divisors_above(std::int64_t number, std::int64_t least) {
+  std::int64_t count = 0;
+  for (std::int64_t one = 1; one * one <= number; ++one) {
+    if (number % one != 0) continue;
+    if (one > least) ++count;
+    if (number / one != one && number / one > least) ++count;
+  }
+  return count;
+}
+
 class ChoicesOf {
  public:
   explicit ChoicesOf(const MeshProblem& problem) : problem_(problem) {}
 
   Result<MeshChoices> all() {
     GW_TRY(check_cluster(*problem_.cluster));
-    if (problem_.batch < 1) {
-      return Status(Code::kInvalidArgument, format("batch of %lld samples (expected 1 or more)",
-                                                   static_cast<long long>(problem_.batch)));
-    }
+    GW_TRY(check_batch());
     const int devices = problem_.cluster->devices();
-    for (MeshChoice mesh; mesh.tp <= devices; ++mesh.tp) {
+    for (MeshChoice mesh{.layout = problem_.layout}; mesh.tp <= devices; ++mesh.tp) {
       if (devices % mesh.tp != 0) continue;
       if (!serves_tensors(mesh.tp)) continue;
       for (mesh.pp = 1; mesh.pp <= devices / mesh.tp; ++mesh.pp) {
@@ -51,6 +58,26 @@ class ChoicesOf {
   }
 
  private:
+  // Times are whole nanoseconds of whole products.
+  Status check_batch() const {
+    constexpr std::int64_t kMost = std::int64_t{1} << 31;
+    if (problem_.batch < 1 || problem_.batch > kMost) {
+      return {Code::kInvalidArgument, format("batch of %lld samples (expected 1 to 2^31)",
+                                             static_cast<long long>(problem_.batch))};
+    }
+    GW_ASSIGN(const auto* const work, problem_.model->work(1, true, 1, "full"));
+    double macs = 0;
+    for (const MeshLayerWork& one : *work) {
+      macs += static_cast<double>(one.macs.forward_macs + one.again) +
+              static_cast<double>(one.macs.input_macs + one.macs.weight_macs);
+    }
+    macs *= static_cast<double>(problem_.batch);
+    if (macs <= 0x1p62) return {};
+    return {Code::kInvalidArgument,
+            format("batch of %lld samples: %.3g multiplications a step (expected at most 2^62)",
+                   static_cast<long long>(problem_.batch), macs)};
+  }
+
   void leave_out(const std::string& why, std::int64_t count = 1) { found_.left_out[why] += count; }
 
   bool serves_tensors(int tp) {
@@ -66,11 +93,22 @@ class ChoicesOf {
       return {};
     }
     if (mesh.pp == 1) return add_orders(mesh, {PipelineSpec{}});
+    if (mesh.tp > 1 && by_samples()) {
+      leave_out("no pipeline of ranks that divide images");
+      return {};
+    }
     std::vector<PipelineSpec> served;
     for (const PipelineSpec& order : orders_of(problem_.allow_stale)) {
       MeshChoice staged = mesh;
       staged.order = order;
-      if (order.kind == PipelineKind::kChimera && mesh.pp % 2 != 0) continue;
+      if (order.kind == PipelineKind::kChimera && mesh.pp % 2 != 0) {
+        leave_out("chimera on an odd number of ranks");
+        continue;
+      }
+      if (const char* refused = refused_without_flush(staged); refused != nullptr) {
+        leave_out(refused);
+        continue;
+      }
       if (!problem_.model->cuts(staged.stages(), staged.has_flush()).has_value()) {
         leave_out("more stages than layers with parameters");
         continue;
@@ -80,11 +118,22 @@ class ChoicesOf {
     return add_orders(mesh, served);
   }
 
+  // As apps/train/parallel/unserved.cc; null: nothing.
+  const char* refused_without_flush(const MeshChoice& mesh) const {
+    if (mesh.has_flush()) return nullptr;
+    if (problem_.precision == Precision::kF16) return "fp16 without a flush";
+    return problem_.optimizer == "lamb" ? "lamb without a flush" : nullptr;
+  }
+
   Status add_orders(MeshChoice mesh, const std::vector<PipelineSpec>& orders) {
     constexpr std::int64_t kMostMicroBatches = 4096;
     const std::int64_t samples = problem_.batch / mesh.dp;
     for (std::int64_t micro = 1; micro <= std::min(samples, kMostMicroBatches); ++micro) {
       if (samples % micro != 0) continue;
+      if (mesh.tp > 1 && by_samples() && samples / micro % mesh.tp != 0) {
+        leave_out("a micro-batch does not divide among tp ranks");
+        continue;
+      }
       mesh.accumulate = static_cast<int>(micro);
       mesh.micro_batch = samples / micro;
       for (const PipelineSpec& order : orders) {
@@ -96,8 +145,12 @@ class ChoicesOf {
         add_rest(mesh);
       }
     }
+    const std::int64_t more = divisors_above(samples, kMostMicroBatches);
+    if (more > 0) leave_out("more than 4,096 micro-batches", more);
     return {};
   }
+
+  bool by_samples() const { return problem_.layout == "hybrid"; }
 
   static bool serves(const MeshChoice& mesh) {
     if (mesh.pp == 1) return true;
@@ -119,7 +172,10 @@ class ChoicesOf {
         for (const std::string& compressor : problem_.compressors) {
           mesh.compressor = compressor;
           const bool coded = compressor != "none";
-          if (coded && (mesh.zero > 0 || !sharded)) continue;
+          // Without replicas it changes nothing: once is enough.
+          if (coded &&
+              (mesh.zero > 0 || (!sharded && &compressor != &problem_.compressors.front())))
+            continue;
           found_.all.push_back(mesh);
         }
       }

@@ -1,6 +1,7 @@
 #include "planner/mesh/mesh_costs.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace gradwire {
 namespace {
@@ -24,6 +25,7 @@ class CostsOfMesh {
     GW_ASSIGN(cuts_, problem_.model->cuts(choice_.stages(), choice_.has_flush()));
     GW_ASSIGN(work_, problem_.model->work(choice_.tp, choice_.has_flush(), choice_.stages(),
                                           choice_.recompute));
+    if (choice_.stages() == 1) cuts_ = {LayerRange{0, work_->size()}};
     find_ties();
     MeshCosts costs;
     costs.ends_are_tied = tied_elems_ > 0;
@@ -33,7 +35,8 @@ class CostsOfMesh {
         auto& stages = ranks.emplace_back();
         double gathered = 0;
         for (const auto& [pipe, stage] : choice_.stages_of(rank)) {
-          stages.push_back(stage_of(replica, rank, pipe, stage));
+          GW_ASSIGN(MeshStageCost one, stage_of(replica, rank, pipe, stage));
+          stages.push_back(std::move(one));
           for (const MeshLayerCost& layer : stages.back().layers) {
             gathered += gathers_a_step() * layer.gather.sent;
           }
@@ -70,72 +73,149 @@ class CostsOfMesh {
     return ring_all_reduce(link, tied_elems_ * problem_.element_bytes());
   }
 
-  MeshStageCost stage_of(const MeshReplica& replica, int rank, int pipe, int number) const {
+  Result<MeshStageCost> stage_of(const MeshReplica& replica, int rank, int pipe, int number) const {
     const LayerRange range = cuts_[static_cast<std::size_t>(number)];
     const auto at = static_cast<std::size_t>(rank);
     const DeviceType& type = problem_.cluster->types[static_cast<std::size_t>(replica.types[at])];
     MeshStageCost stage{.pipe = pipe, .stage = number};
+    double parameters = 0;
     for (std::size_t layer = range.begin; layer < range.end; ++layer) {
-      MeshLayerCost one = products_of(type, layer);
+      MeshLayerCost one = computation_of(type, layer);
       if (choice_.tp > 1) add_sums(replica.sums[at], layer, one, stage);
-      add_exchanges(at, one);
+      if (choice_.zero > 0) {
+        one.gather = ring_half(links_.data[at], one.parameters * problem_.element_bytes());
+      }
+      parameters += one.parameters;
       stage.layers.push_back(one);
     }
     if (range.end < work_->size()) stage.output_bytes = sent(work(range.end - 1).output_elems);
     if (range.begin > 0) stage.input_bytes = sent(work(range.begin).input_elems);
+    stage.sends_output = range.end < work_->size() && !has(rank, pipe, number + 1);
+    stage.sends_input = range.begin > 0 && !has(rank, pipe, number - 1);
     if (choice_.zero == 3 && choice_.pp == 1) gather_ahead(stage.layers);
+    GW_TRY(add_reductions(at, type, range.begin, stage.layers));
+    const double shards = choice_.zero == 0 ? 1 : choice_.dp * choice_.pipes();
+    stage.update = problem_.rates->update_ticks(type, problem_.optimizer, parameters / shards);
     return stage;
   }
 
-  double sent(std::int64_t elems) const {
-    return kSentWidth * static_cast<double>(elems * choice_.micro_batch);
+  bool has(int rank, int pipe, int number) const {
+    const auto stages = choice_.stages_of(rank);
+    return std::ranges::find(stages, std::pair(pipe, number)) != stages.end();
   }
 
-  MeshLayerCost products_of(const DeviceType& type, std::size_t layer) const {
+  double sent(std::int64_t elems) const {
+    return kSentWidth * static_cast<double>(elems) * static_cast<double>(choice_.micro_batch);
+  }
+
+  // Of layers in sequence, whose products or times are those of the rank that has most samples.
+  MeshLayerCost computation_of(const DeviceType& type, std::size_t layer) const {
     const MeshLayerWork& one = work(layer);
-    const auto ticks = [&](std::int64_t macs) {
-      return problem_.rates->compute_ticks(type, macs * choice_.micro_batch);
-    };
-    return {.forward = ticks(one.macs.forward_macs),
-            .again = ticks(one.again),
-            .backward_input = ticks(one.macs.input_macs),
-            .backward_weight = ticks(one.macs.weight_macs),
-            .parameters = one.parameters + (layer + 1 == work_->size() ? tied_elems_ : 0)};
+    const auto rows =
+        static_cast<std::int64_t>(std::ceil(one.rows * static_cast<double>(choice_.micro_batch)));
+    MeshLayerCost cost{.parameters =
+                           one.parameters + (layer + 1 == work_->size() ? tied_elems_ : 0)};
+    if (const auto ticks = problem_.rates->layer_ticks(type, {&one.whole, one.macs, rows})) {
+      cost.forward = ticks->forward;
+      cost.again = one.times_again * ticks->forward;
+      cost.backward_input = ticks->backward_input;
+      cost.backward_weight = ticks->backward_weight;
+    } else {
+      const auto ticks_of = [&](std::int64_t macs) {
+        return problem_.rates->compute_ticks(type, macs * rows);
+      };
+      cost.forward = ticks_of(one.macs.forward_macs);
+      cost.again = ticks_of(one.again);
+      cost.backward_input = ticks_of(one.macs.input_macs);
+      cost.backward_weight = ticks_of(one.macs.weight_macs);
+    }
+    if (!one.loss) return cost;
+    if (const auto loss = problem_.rates->layer_ticks(type, {&*one.loss, {}, rows})) {
+      cost.forward += loss->forward;
+    }
+    return cost;
   }
 
   void add_sums(const MeshLink& ring, std::size_t layer, MeshLayerCost& one,
                 MeshStageCost& stage) const {
-    const auto sum = [&](std::int64_t elems) {
-      const MeshExchange exchange = ring_all_reduce(ring, sent(elems));
-      stage.sum_bytes += exchange.sent;
-      return exchange.ticks + exchange.latency;
-    };
     const MeshLayerWork& of = work(layer);
-    if (of.half_of_block || layer == 0) one.sum_forward = sum(of.output_elems);
-    if (of.half_of_block) one.sum_backward = sum(of.output_elems);
-    // What is computed again is added up again.
-    if (of.half_of_block && of.again > 0) one.sum_backward += sum(of.output_elems);
-    if (layer > 0 && layer + 1 == work_->size()) one.sum_backward = sum(of.input_elems);
+    for (const MeshSum& sum : of.sums) {
+      const double bytes = kSentWidth * sum.elems * static_cast<double>(choice_.micro_batch);
+      const MeshExchange exchange =
+          sum.half ? canonical_half(ring, bytes) : canonical_all_reduce(ring, bytes);
+      // What is computed again is added up again.
+      const bool twice = !sum.back && of.again > 0;
+      stage.sum_bytes += (twice ? 2 : 1) * exchange.sent;
+      if (!sum.back) one.sum_forward += exchange.whole();
+      if (twice) one.sum_backward += exchange.whole();
+      if (sum.back) one.sum_backward += behind_weights(exchange, sum, of, one);
+    }
+    const MeshExchange gradients = canonical_all_reduce(ring, of.summed * sizeof(float));
+    one.sum_gradients = gradients.whole();
+    stage.sum_step_bytes += gradients.sent;
   }
 
-  void add_exchanges(std::size_t rank, MeshLayerCost& one) const {
-    const double bytes = one.parameters * problem_.element_bytes();
+  // By how much longer a layer is on its way back for an exchange that its product of weights is
+  // beside. The processor that sends does not compute meanwhile.
+  static std::int64_t behind_weights(const MeshExchange& exchange, const MeshSum& sum,
+                                     const MeshLayerWork& of, const MeshLayerCost& one) {
+    const double share = of.macs.weight_macs == 0 ? 0
+                                                  : static_cast<double>(sum.beside) /
+                                                        static_cast<double>(of.macs.weight_macs);
+    const auto beside = static_cast<std::int64_t>(share * static_cast<double>(one.backward_weight));
+    return std::max(exchange.whole() - beside, exchange.beside);
+  }
+
+  // Buckets as the aggregator fills them (plan_buckets()), by whole layers.
+  Status add_reductions(std::size_t rank, const DeviceType& type, std::size_t first,
+                        std::vector<MeshLayerCost>& layers) const {
+    struct Open {
+      MeshGradients gradients = {};
+      std::size_t layer = 0;  // the last one that is in it
+    };
     const MeshLink& ring = links_.data[rank];
-    if (choice_.zero > 0) {
-      one.reduce = one.gather = ring_half(ring, bytes);
-    } else if (compression_.none()) {
-      one.reduce = ring_all_reduce(ring, bytes);
-    } else {
-      one.reduce = compression_.exchange(ring, links_.direct[rank], one.parameters * sizeof(float),
-                                         problem_.rates->codec_byte(choice_.compressor));
+    std::vector<Open> open(compression_.ways());
+    const auto close = [&](std::size_t way) {
+      Open& one = open[way];
+      if (one.gradients.elems > 0)
+        layers[one.layer].reduce += reduction(way, one.gradients, rank, type);
+      one = {};
+    };
+    for (std::size_t i = layers.size(); ring.members > 1 && i-- > 0;) {
+      GW_ASSIGN(const std::vector<MeshGradients>* const all,
+                compression_.gradients(work(first + i), ring.members));
+      for (std::size_t way = 0; way < open.size(); ++way) {
+        MeshGradients more = (*all)[way];
+        // The head's own use of what both ends of the pipeline have.
+        if (way == 0) more.elems += layers[i].parameters - work(first + i).parameters;
+        if (more.elems == 0) continue;
+        if (open[way].gradients.elems > 0 &&
+            bytes_of(open[way].gradients) + bytes_of(more) > problem_.bucket_bytes) {
+          close(way);
+        }
+        open[way].gradients += more;
+        open[way].layer = i;
+      }
     }
+    for (std::size_t way = 0; way < open.size(); ++way) close(way);
+    return {};
+  }
+
+  std::int64_t bytes_of(const MeshGradients& gradients) const {
+    return static_cast<std::int64_t>(gradients.elems * problem_.element_bytes());
+  }
+
+  MeshExchange reduction(std::size_t way, const MeshGradients& gradients, std::size_t rank,
+                         const DeviceType& type) const {
+    const MeshLink& ring = links_.data[rank];
+    if (choice_.zero > 0) return ring_half(ring, gradients.elems * problem_.element_bytes());
+    return compression_.exchange(way, gradients, ring, links_.direct[rank],
+                                 problem_.element_bytes(), *problem_.rates, type);
   }
 
   // A layer's parameters come while the layer before it computes.
   static void gather_ahead(std::vector<MeshLayerCost>& layers) {
-    const auto gather = [&](std::size_t layer) {
-      return layers[layer].gather.ticks + layers[layer].gather.latency;
-    };
+    const auto gather = [&](std::size_t layer) { return layers[layer].gather.whole(); };
     const std::size_t count = layers.size();
     for (std::size_t i = 0; i < count; ++i) {
       MeshLayerCost& one = layers[i];
@@ -209,6 +289,7 @@ std::int64_t rank_bound(const MeshChoice& choice, const std::vector<MeshStageCos
   std::int64_t reduced = 0;
   std::int64_t latency = INT64_MAX;     // the last one's: which one that is, nothing says here
   std::int64_t reductions = INT64_MAX;  // the first one begins no earlier behind the head
+  std::int64_t update = 0;
   for (const MeshStageCost& stage : stages) {
     const auto at = static_cast<std::size_t>(stage.stage);
     head = std::min(head, before.there[at]);
@@ -216,18 +297,21 @@ std::int64_t rank_bound(const MeshChoice& choice, const std::vector<MeshStageCos
     const std::int64_t back = stage.input() + stage.weight();
     work += micro_batches * (stage.there() + back);
     reductions = std::min(reductions, micro_batches * (stage.there() + back) - back);
+    update += stage.update;
     for (const MeshLayerCost& layer : stage.layers) {
-      if (layer.parameters == 0) continue;
+      if (!layer.reduce.any()) continue;
       reduced += layer.reduce.ticks;
       latency = std::min(latency, layer.reduce.latency);
+    }
+    for (const MeshLayerCost& layer : stage.layers) {
       if (choice.zero == 1 || choice.zero == 2) reduced += layer.gather.ticks;
     }
   }
-  if (!choice.has_flush()) return std::max(work, reduced);
+  if (!choice.has_flush()) return std::max(work + update, reduced);
   // A weight's gradient may come last, when nothing follows it.
   if (choice.pp == 1 || splits_backward(choice.order.kind)) tail = 0;
   if (latency == INT64_MAX) latency = 0;
-  return head + std::max(work + tail, reductions + reduced + latency);
+  return head + std::max(work + std::max(tail, update), reductions + reduced + latency + update);
 }
 
 }  // namespace

@@ -24,8 +24,12 @@ struct MeshLayerCost {
   // For parameters that come in parts while the layer before computes (ZeRO stage 3).
   std::int64_t wait_forward = 0;
   std::int64_t wait_backward = 0;
-  double parameters = 0;     // elements here
-  MeshExchange reduce = {};  // of its gradients, once a step
+  // Before its gradients are handed over: those that ranks of tp add up, once a step.
+  std::int64_t sum_gradients = 0;
+  double parameters = 0;  // elements here
+  // Of the buckets of gradients that are whole with this layer's, once a step: from the last layer
+  // on a bucket is filled up to MeshProblem::bucket_bytes.
+  MeshExchange reduce = {};
   MeshExchange gather = {};  // of its parameters among those that have a part each (ZeRO)
 
   std::int64_t there() const { return forward + sum_forward + wait_forward; }
@@ -36,9 +40,13 @@ struct MeshStageCost {
   int pipe = 0;
   int stage = 0;
   std::vector<MeshLayerCost> layers = {};
-  double output_bytes = 0;  // of a micro-batch, to the next stage
-  double input_bytes = 0;   // its gradient, to the stage before
-  double sum_bytes = 0;     // that the rank sends in sums of tp, a micro-batch, there and back
+  double output_bytes = 0;    // of a micro-batch, to the next stage
+  double input_bytes = 0;     // its gradient, to the stage before
+  double sum_bytes = 0;       // that the rank sends in sums of tp, a micro-batch, there and back
+  double sum_step_bytes = 0;  // and once a step
+  bool sends_output = false;  // whether another rank has the next stage
+  bool sends_input = false;   // likewise the stage before
+  std::int64_t update = 0;    // nanoseconds of the optimizer's step of what the rank has of it
 
   std::int64_t there() const;
   std::int64_t input() const;
@@ -55,11 +63,12 @@ struct MeshCosts {
   double gathered_bytes = 0;  // that a rank sends at most to bring parameters together, a step
 };
 
-// `links` are choice's on problem.cluster. Products at the devices' rates; what else layers do
-// takes no time. Under ZeRO stage 3 without a pipeline each layer's parameters are gathered while
-// the one before it computes, so that a layer takes the longer of the two. Sums of tp are those of
-// Megatron-LM (Shoeybi et al., 2019): one in each half of a block there and back, one behind the
-// embedding and one before the head. kInvalidArgument: a model that does not divide so.
+// `links` are choice's on problem.cluster. Layers as problem.rates says of their shapes, else their
+// products at the devices' rates, what else they do taking no time. Under ZeRO stage 3 without a
+// pipeline each layer's parameters are gathered while the one before it computes, so that a layer
+// takes the longer of the two. Sums of tp (MeshSum) are waited for, on the way back beside the
+// product of weights. kInvalidArgument: a model that does not divide so, a parameter that no rule
+// of the compressor is for.
 Result<MeshCosts> mesh_costs(const MeshProblem& problem, const MeshChoice& choice,
                              const MeshLinks& links, const MeshCompression& compression);
 

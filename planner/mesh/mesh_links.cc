@@ -18,10 +18,11 @@ class LinksOfMesh {
     MeshLinks links;
     for (int p = 0; p < choice_.pp; ++p) {
       const std::vector<Ring> rings = data_rings(p);
+      const std::vector<Ring> beside = rings_beside(p);
       links.data.push_back(
-          slowest_of(rings, [](std::size_t i, std::size_t n) { return (i + 1) % n; }));
+          slowest_of(rings, beside, [](std::size_t i, std::size_t n) { return (i + 1) % n; }));
       links.direct.push_back(
-          slowest_of(rings, [](std::size_t i, std::size_t n) { return (i + n / 2) % n; }));
+          slowest_of(rings, beside, [](std::size_t i, std::size_t n) { return (i + n / 2) % n; }));
       std::int64_t least = INT64_MAX;
       for (int d = 0; d < choice_.dp; ++d) {
         for (int t = 0; t < choice_.tp; ++t) {
@@ -68,16 +69,20 @@ class LinksOfMesh {
     for (const int resource : one.resources) sharers = std::max(sharers, uses.at(resource));
     link.latency = std::max(link.latency, one.latency);
     link.byte = std::max(link.byte, sharers * kNanoseconds / one.bytes_per_second);
+    link.processor = std::max(link.processor, kNanoseconds * one.processor_seconds_per_byte);
   }
 
-  // Of rings at the same time, whose member i sends to member to(i, members).
+  // Of rings at the same time as others beside them, whose member i sends to member to(i, members).
   template <typename To>
-  MeshLink slowest_of(const std::vector<Ring>& rings, const To& to) {
+  MeshLink slowest_of(const std::vector<Ring>& rings, const std::vector<Ring>& beside,
+                      const To& to) {
     Uses uses;
-    for (const Ring& ring : rings) {
-      const std::size_t n = ring.devices.size();
-      for (std::size_t i = 0; n > 1 && i < n; ++i) {
-        use(ring.devices[i], ring.devices[to(i, n)], uses);
+    for (const std::vector<Ring>* some : {&rings, &beside}) {
+      for (const Ring& ring : *some) {
+        const std::size_t n = ring.devices.size();
+        for (std::size_t i = 0; n > 1 && i < n; ++i) {
+          use(ring.devices[i], ring.devices[to(i, n)], uses);
+        }
       }
     }
     MeshLink link;
@@ -103,6 +108,18 @@ class LinksOfMesh {
       }
     }
     return rings;
+  }
+
+  // Of the other ranks of the pipeline. With two pipes all ranks have their last gradients at about
+  // the same time, otherwise one behind the other.
+  std::vector<Ring> rings_beside(int p) const {
+    std::vector<Ring> all;
+    for (int other = 0; choice_.pipes() == 2 && 2 * other < choice_.pp; ++other) {
+      if (other == std::min(p, choice_.pp - 1 - p)) continue;  // the twin has the same ring
+      const std::vector<Ring> rings = data_rings(other);
+      all.insert(all.end(), rings.begin(), rings.end());
+    }
+    return all;
   }
 
   Ring sums_ring(int p, int d) const {

@@ -25,8 +25,12 @@ struct MeshProblem {
   bool main_gradients = true;
   std::int64_t labels = 1;                       // of a sample
   std::vector<std::string> compressors{"none"};  // of gradients
+  // Of gradients that are exchanged together, as they are sent uncompressed.
+  std::int64_t bucket_bytes = std::int64_t{4} << 20;
   bool shares_tensors = true;  // whether ranks may share the model's tensors (tp above 1)
-  bool allow_stale = false;    // schedules without a flush, too
+  // How they do (MeshChoice::layout). "hybrid" has no pipelines, and whole samples on every rank.
+  std::string layout = "megatron";
+  bool allow_stale = false;  // schedules without a flush, too
 
   // Of an element of gradients and parameters that is sent.
   double element_bytes() const { return precision == Precision::kF32 ? 4 : 2; }

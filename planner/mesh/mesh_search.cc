@@ -12,11 +12,15 @@ namespace {
 
 using Codecs = std::map<std::string, MeshCompression>;
 
-Result<Codecs> codecs_of(const std::vector<std::string>& compressors) {
+double momentum_of(const MeshProblem& problem) {
+  return problem.optimizer == "sgd" || problem.optimizer == "nesterov" ? problem.momentum : 0;
+}
+
+Result<Codecs> codecs_of(const MeshProblem& problem) {
   Codecs codecs;
-  for (const std::string& one : compressors) {
-    GW_ASSIGN(const MeshCompression made, MeshCompression::make(one));
-    codecs.emplace(one, made);
+  for (const std::string& one : problem.compressors) {
+    GW_ASSIGN(MeshCompression made, MeshCompression::make(one, momentum_of(problem)));
+    codecs.emplace(one, std::move(made));
   }
   return codecs;
 }
@@ -41,16 +45,19 @@ void set_memory(const MeshProblem& problem, const MeshLinks& links, MeshAnswer& 
 
 MeshBytes bytes_of(const MeshChoice& choice, const MeshCosts& costs) {
   MeshBytes most;
-  most.data = 0;
-  for (const auto& ranks : costs.replicas) {
-    for (const auto& stages : ranks) {
+  for (std::size_t replica = 0; replica < costs.replicas.size(); ++replica) {
+    const auto& ranks = costs.replicas[replica];
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       MeshBytes bytes;
-      for (const MeshStageCost& stage : stages) {
+      for (const MeshStageCost& stage : ranks[rank]) {
         const double micro_batches = choice.accumulate / choice.pipes();
-        bytes.messages += micro_batches * (stage.output_bytes + stage.input_bytes);
-        bytes.tensors += micro_batches * stage.sum_bytes;
+        bytes.messages += micro_batches * ((stage.sends_output ? stage.output_bytes : 0) +
+                                           (stage.sends_input ? stage.input_bytes : 0));
+        bytes.tensors += micro_batches * stage.sum_bytes + stage.sum_step_bytes;
         for (const MeshLayerCost& layer : stage.layers) bytes.data += layer.reduce.sent;
       }
+      // Both ends of the pipeline add up what they share.
+      if (rank == 0 || rank + 1 == ranks.size()) bytes.data += costs.tied[replica].sent;
       most.data = std::max(most.data, bytes.data + costs.gathered_bytes);
       most.messages = std::max(most.messages, bytes.messages);
       most.tensors = std::max(most.tensors, bytes.tensors);
@@ -67,11 +74,15 @@ Result<MeshPhases> phases_of(const MeshChoice& choice, const MeshLinks& links,
             simulate_mesh(choice, links, costs, {.data = true, .messages = true}));
   GW_ASSIGN(const MeshStep sums,
             simulate_mesh(choice, links, costs, {.data = true, .messages = true, .sums = true}));
-  phases.data = whole - data.ticks;
-  phases.messages = data.ticks - messages.ticks;
-  phases.tensors = messages.ticks - sums.ticks;
-  phases.compute = sums.busy;
-  phases.bubble = sums.ticks - sums.busy;
+  // A schedule of less may take longer (Graham's anomalies): then the class costs nothing.
+  const std::int64_t without_data = std::min(data.ticks, whole);
+  const std::int64_t without_messages = std::min(messages.ticks, without_data);
+  const std::int64_t without_sums = std::min(sums.ticks, without_messages);
+  phases.data = whole - without_data;
+  phases.messages = without_data - without_messages;
+  phases.tensors = without_messages - without_sums;
+  phases.compute = std::min(sums.busy, without_sums);
+  phases.bubble = without_sums - phases.compute;
   return phases;
 }
 
@@ -123,6 +134,13 @@ class MeshSearch {
     for (const auto& [reason, count] : result_.left_out) {
       why += format("%s%lld: %s", why.empty() ? "" : "; ", static_cast<long long>(count),
                     reason.c_str());
+    }
+    if (smallest_) {
+      why += format(
+          "; the smallest, %s, needs %lld bytes on rank %d of its pipeline, whose device "
+          "has %lld",
+          to_string(smallest_->choice).c_str(), static_cast<long long>(smallest_->most_memory()),
+          smallest_->fullest, static_cast<long long>(smallest_->room));
     }
     return {Code::kInvalidArgument, "no mesh fits (" + why + ")"};
   }
@@ -185,6 +203,7 @@ class MeshSearch {
     set_memory(problem_, links, answer);
     if (!fits(answer)) {
       ++result_.left_out["do not fit into the devices' memory"];
+      if (!smallest_ || beyond(answer) < beyond(*smallest_)) smallest_ = std::move(answer);
       return {};
     }
     GW_ASSIGN(const MeshCosts costs, costs_of(answer.choice));
@@ -195,12 +214,32 @@ class MeshSearch {
       return std::tuple(a.ticks, a.most_memory()) < std::tuple(b.ticks, b.most_memory());
     };
     auto& rows = result_.rows;
+    const bool known =
+        std::ranges::any_of(rows, [&](const MeshAnswer& row) { return repeats(answer, row); });
+    if (known) {
+      ++result_.left_out["the same step and memory as a row shown, with more ZeRO or recompute"];
+      return {};
+    }
     rows.insert(std::ranges::upper_bound(rows, answer, before), std::move(answer));
     if (rows.size() > static_cast<std::size_t>(options_.rows)) {
       rows.pop_back();
       ++result_.left_out["slower than the rows shown, simulated"];
     }
     return {};
+  }
+
+  static std::int64_t beyond(const MeshAnswer& answer) {
+    return answer.most_memory() - answer.room;
+  }
+
+  // Whether only the names of ZeRO stage and recompute tell it from `row`, which came before it.
+  static bool repeats(const MeshAnswer& answer, const MeshAnswer& row) {
+    MeshChoice alike = answer.choice;
+    alike.zero = row.choice.zero;
+    alike.recompute = row.choice.recompute;
+    return alike == row.choice && answer.ticks == row.ticks &&
+           std::ranges::equal(answer.memory, row.memory, {}, &MeshRankMemory::bytes,
+                              &MeshRankMemory::bytes);
   }
 
   const MeshProblem& problem_;
@@ -210,6 +249,7 @@ class MeshSearch {
   MeshMemory memory_;
   MeshSearchResult result_;
   std::vector<Bounded> bounded_;
+  std::optional<MeshAnswer> smallest_;  // of those that do not fit: it lacks least
   // By dp, tp, pp and pipes.
   std::map<std::tuple<int, int, int, int>, MeshLinks> links_;
   std::map<std::tuple<int, int, int, int>, MeshLinks> slowest_;
@@ -220,14 +260,15 @@ class MeshSearch {
 bool fits(const MeshAnswer& answer) { return answer.most_memory() <= answer.room; }
 
 Result<MeshSearchResult> search_mesh(const MeshProblem& problem, const MeshSearchOptions& options) {
-  GW_ASSIGN(Codecs codecs, codecs_of(problem.compressors));
+  GW_ASSIGN(Codecs codecs, codecs_of(problem));
   GW_ASSIGN(MeshChoices choices, mesh_choices(problem));
   if (!options.among.empty()) choices.all = options.among;
   return MeshSearch(problem, options, std::move(choices), std::move(codecs)).run();
 }
 
 Result<MeshAnswer> answer_mesh(const MeshProblem& problem, const MeshChoice& choice) {
-  GW_ASSIGN(const MeshCompression codec, MeshCompression::make(choice.compressor));
+  GW_ASSIGN(const MeshCompression codec,
+            MeshCompression::make(choice.compressor, momentum_of(problem)));
   const MeshLinks links = mesh_links(*problem.cluster, choice);
   MeshAnswer answer{.choice = choice};
   MeshMemory memory(problem);
@@ -240,6 +281,14 @@ Result<MeshAnswer> answer_mesh(const MeshProblem& problem, const MeshChoice& cho
   GW_ASSIGN(answer.phases, phases_of(choice, links, costs, answer.ticks));
   answer.bytes = bytes_of(choice, costs);
   return answer;
+}
+
+Result<MeshStep> trace_mesh(const MeshProblem& problem, const MeshChoice& choice) {
+  GW_ASSIGN(const MeshCompression codec,
+            MeshCompression::make(choice.compressor, momentum_of(problem)));
+  const MeshLinks links = mesh_links(*problem.cluster, choice);
+  GW_ASSIGN(const MeshCosts costs, mesh_costs(problem, choice, links, codec));
+  return simulate_mesh(choice, links, costs, {}, true);
 }
 
 }  // namespace gradwire

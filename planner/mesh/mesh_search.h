@@ -21,7 +21,7 @@ namespace gradwire {
 // Where a step's time goes: each class of exchanges by how much shorter the simulated step is
 // without it, in the order of these names; they add up to the step. Nanoseconds.
 struct MeshPhases {
-  std::int64_t compute = 0;  // products of the rank that has most
+  std::int64_t compute = 0;  // layers and update of the rank that has most
   std::int64_t bubble = 0;   // what is left without any exchange
   std::int64_t tensors = 0;
   std::int64_t messages = 0;
@@ -72,6 +72,8 @@ Result<MeshSearchResult> search_mesh(const MeshProblem& problem, const MeshSearc
 // One choice: its time, memory, phases and bytes, whether or not it fits. Errors as of its parts:
 // what the model or the schedule does not serve.
 Result<MeshAnswer> answer_mesh(const MeshProblem& problem, const MeshChoice& choice);
+// One choice's step with what had each rank and when. Errors as of answer_mesh().
+Result<MeshStep> trace_mesh(const MeshProblem& problem, const MeshChoice& choice);
 // Whether all ranks have room.
 bool fits(const MeshAnswer& answer);
 

@@ -24,13 +24,15 @@ class MeshLowering {
         without_(without),
         schedule_(schedule),
         made_(costs.replicas.size() * cells()),
-        back_(made_.size()) {
+        back_(made_.size()),
+        updated_behind_(costs.replicas.size() * static_cast<std::size_t>(choice.pp)) {
     find_holders();
     find_last();
     for (int replica = 0; replica < replicas(); ++replica) {
       for (int rank = 0; rank < choice_.pp; ++rank) add_rank(replica, rank);
     }
     if (costs_.ends_are_tied) add_ties();
+    if (choice_.has_flush()) add_updates();
     add_gathers();
     for (int replica = 0; replica < replicas(); ++replica) {
       for (const Read& read : reads_[static_cast<std::size_t>(replica)]) add_read(replica, read);
@@ -43,7 +45,7 @@ class MeshLowering {
     MeshStep step{.ticks = timeline.makespan};
     for (int replica = 0; replica < replicas(); ++replica) {
       for (int rank = 0; rank < choice_.pp; ++rank) {
-        step.busy = std::max(step.busy, products_of(replica, rank));
+        step.busy = std::max(step.busy, computed_by(replica, rank));
       }
     }
     for (std::size_t task = 0; spans && task < tasks_.size(); ++task) {
@@ -89,14 +91,16 @@ class MeshLowering {
     });
   }
 
-  std::int64_t products_of(int replica, int rank) const {
+  std::int64_t computed_by(int replica, int rank) const {
     std::int64_t sum = 0;
+    std::int64_t updates = 0;
     for (const MeshStageCost& one : stages(replica, rank)) {
       for (const MeshLayerCost& layer : one.layers) {
         sum += layer.forward + layer.again + layer.backward_input + layer.backward_weight;
       }
+      updates += one.update;
     }
-    return sum * (choice_.accumulate / choice_.pipes());
+    return sum * (choice_.accumulate / choice_.pipes()) + updates;
   }
 
   int add(TimelineTask task, const MeshSpan& meaning) {
@@ -158,6 +162,7 @@ class MeshLowering {
       const PipelineOp& op = ops[i];
       if (op.kind == Kind::kOptimizerStep) {
         before.push_back(reduction(replica, rank, op, updates[op.stage]++));
+        before = {add_update(replica, rank, op.stage, behind_of(stage(replica, rank, op)), before)};
         continue;
       }
       if (!is_compute(op.kind)) continue;  // copies of weights take no time
@@ -165,12 +170,7 @@ class MeshLowering {
       const int first = static_cast<int>(tasks_.size());
       const bool last = gives_weight_gradient(op.kind) && choice_.has_flush() &&
                         last_.at({rank, op.pipe, op.stage}) == i;
-      if (last) {
-        add_layers(replica, rank, op, before);
-      } else {
-        add_op(replica, rank, op, before);
-      }
-      before = {static_cast<int>(tasks_.size()) - 1};
+      before = {last ? add_layers(replica, rank, op, before) : add_op(replica, rank, op, before)};
       if (op.kind != Kind::kBackwardWeight) {
         auto& cells = op.kind == Kind::kForward ? made_ : back_;
         cells[cell(replica, op.pipe, op.stage, op.micro)] = {before.front(), rank};
@@ -182,29 +182,57 @@ class MeshLowering {
     }
   }
 
-  void add_op(int replica, int rank, const PipelineOp& op, const std::vector<int>& before) {
+  int add_op(int replica, int rank, const PipelineOp& op, const std::vector<int>& before) {
     const MeshStageCost& one = stage(replica, rank, op);
     std::int64_t ticks = op.kind == Kind::kForward ? forward_of(one) : 0;
     for (const MeshLayerCost& layer : one.layers) {
       if (op.kind != Kind::kForward) ticks += back_of(layer, op.kind);
     }
-    add({.ticks = ticks, .resources = {resource(replica, rank, 0)}, .after = before},
-        {meaning_of(op.kind), replica, rank, op.stage, op.micro});
+    return add({.ticks = ticks, .resources = {resource(replica, rank, 0)}, .after = before},
+               {meaning_of(op.kind), replica, rank, op.stage, op.micro});
   }
 
-  // Layer by layer, from the last one on: each lets its reduction begin.
-  void add_layers(int replica, int rank, const PipelineOp& op, std::vector<int> before) {
+  // Layer by layer, from the last one on: each lets its reduction begin. The first layer's task.
+  int add_layers(int replica, int rank, const PipelineOp& op, std::vector<int> before) {
     const MeshStageCost& one = stage(replica, rank, op);
     for (std::size_t i = one.layers.size(); i-- > 0;) {
-      const int task = add({.ticks = back_of(one.layers[i], op.kind),
+      const std::int64_t sums = without_.sums ? 0 : one.layers[i].sum_gradients;
+      const int task = add({.ticks = back_of(one.layers[i], op.kind) + sums,
                             .resources = {resource(replica, rank, 0)},
                             .after = before},
                            {meaning_of(op.kind), replica, rank, op.stage, op.micro});
       before = {task};
       ends_[{replica, op.stage, i}] = task;
-      if (without_.data || one.layers[i].parameters == 0) continue;
-      after(reduction_of_layer(op.stage, i, one.layers[i]), task);
+      updated_behind(replica, rank).push_back(task);
+      if (without_.data || !one.layers[i].reduce.any()) continue;
+      join(replica, rank, op.stage, i, one.layers[i].reduce, task);
     }
+    return before.front();
+  }
+
+  std::vector<int>& updated_behind(int replica, int rank) {
+    return updated_behind_[static_cast<std::size_t>(replica * choice_.pp + rank)];
+  }
+
+  int add_code(int replica, int rank, int stage, std::int64_t ticks, std::vector<int> behind) {
+    return add(
+        {.ticks = ticks, .resources = {resource(replica, rank, 0)}, .after = std::move(behind)},
+        {MeshSpan::Kind::kCode, replica, rank, stage});
+  }
+
+  // A rank's part of a reduction that begins behind `task`: what its processor does for it.
+  void join(int replica, int rank, int stage, std::size_t layer, const MeshExchange& exchange,
+            int task) {
+    const int begins =
+        exchange.before > 0 ? add_code(replica, rank, stage, exchange.before, {task}) : task;
+    const int reduction = reduction_of_layer(stage, layer, exchange);
+    after(reduction, begins);
+    std::vector<int> ends{reduction};
+    if (exchange.beside > 0) {
+      ends.push_back(add_code(replica, rank, stage, exchange.beside, {begins}));
+    }
+    if (exchange.behind > 0) ends = {add_code(replica, rank, stage, exchange.behind, ends)};
+    for (const int end : ends) updated_behind(replica, rank).push_back(end);
   }
 
   void after(int task, int other) { tasks_[static_cast<std::size_t>(task)].after.push_back(other); }
@@ -221,12 +249,12 @@ class MeshLowering {
     return all;
   }
 
-  int reduction_of_layer(int stage, std::size_t layer, const MeshLayerCost& cost) {
+  int reduction_of_layer(int stage, std::size_t layer, const MeshExchange& exchange) {
     const auto known = reductions_.find({stage, layer});
     if (known != reductions_.end()) return known->second;
-    const int task = add(
-        {.ticks = cost.reduce.ticks, .latency = cost.reduce.latency, .resources = queues(stage)},
-        {MeshSpan::Kind::kReduce, 0, holders_[static_cast<std::size_t>(stage)].front(), stage});
+    const int task =
+        add({.ticks = exchange.ticks, .latency = exchange.latency, .resources = queues(stage)},
+            {MeshSpan::Kind::kReduce, 0, holders_[static_cast<std::size_t>(stage)].front(), stage});
     reductions_[{stage, layer}] = task;
     return task;
   }
@@ -249,12 +277,45 @@ class MeshLowering {
     return task;
   }
 
+  // The processor's part of a stage's reductions, at an update of a step without a flush.
+  std::int64_t behind_of(const MeshStageCost& one) const {
+    std::int64_t ticks = one.update;
+    for (const MeshLayerCost& layer : one.layers) {
+      const MeshExchange& reduce = layer.reduce;
+      if (!without_.data) ticks += reduce.before + reduce.beside + reduce.behind;
+    }
+    return ticks;
+  }
+
+  int add_update(int replica, int rank, int stage, std::int64_t ticks, std::vector<int> behind) {
+    return add(
+        {.ticks = ticks, .resources = {resource(replica, rank, 0)}, .after = std::move(behind)},
+        {MeshSpan::Kind::kUpdate, replica, rank, stage});
+  }
+
+  // One step of a rank's optimizer, for all its stages.
+  void add_updates() {
+    updates_of_.resize(updated_behind_.size(), -1);
+    for (int replica = 0; replica < replicas(); ++replica) {
+      for (int rank = 0; rank < choice_.pp; ++rank) {
+        std::int64_t ticks = 0;
+        for (const MeshStageCost& one : stages(replica, rank)) ticks += one.update;
+        if (ticks == 0) continue;
+        updates_of_[static_cast<std::size_t>(replica * choice_.pp + rank)] =
+            add_update(replica, rank, stages(replica, rank).front().stage, ticks,
+                       updated_behind(replica, rank));
+      }
+    }
+  }
+
   MeshExchange gathered(const MeshStageCost& one) const {
     MeshExchange all;
     for (const MeshLayerCost& layer : one.layers) {
       all.ticks += layer.gather.ticks;
+      all.beside += layer.gather.beside;
       all.latency = std::max(all.latency, layer.gather.latency);
     }
+    all.ticks = std::max(all.ticks, all.beside);
     return all;
   }
 
@@ -280,13 +341,25 @@ class MeshLowering {
                             .resources = {resource(replica, 0, 3), resource(replica, last, 3)},
                             .after = {ends_.at({replica, 0, 0}), ends_.at({replica, end, head})}},
                            {MeshSpan::Kind::kReduce, replica, 0, 0});
-      for (const auto& key : {std::pair(0, std::size_t{0}), std::pair(end, head)}) {
-        if (reductions_.contains(key)) after(reductions_.at(key), task);
+      for (const auto& [stage, layer] : {std::pair(0, std::size_t{0}), std::pair(end, head)}) {
+        wait_for_ties(stage, layer, task);
       }
+      updated_behind(replica, 0).push_back(task);
+      updated_behind(replica, last).push_back(task);
     }
   }
 
-  // Updated parameters come together behind the reductions.
+  // The bucket that has a layer's gradients is whole with that layer, or one before it.
+  void wait_for_ties(int stage, std::size_t layer, int task) {
+    for (std::size_t i = layer + 1; i-- > 0;) {
+      const auto known = reductions_.find({stage, i});
+      if (known == reductions_.end()) continue;
+      after(known->second, task);
+      return;
+    }
+  }
+
+  // Updated parameters come together behind the updates.
   void add_gathers() {
     if ((choice_.zero != 1 && choice_.zero != 2) || without_.data || !choice_.has_flush()) return;
     for (int stage = 0; stage < schedule_.stages(); ++stage) {
@@ -299,6 +372,12 @@ class MeshLowering {
       for (std::size_t layer = 0; layer < one->layers.size(); ++layer) {
         const auto known = reductions_.find({stage, layer});
         if (known != reductions_.end()) after(task, known->second);
+      }
+      for (int replica = 0; replica < replicas(); ++replica) {
+        for (const int holder : holders_[static_cast<std::size_t>(stage)]) {
+          const int update = updates_of_[static_cast<std::size_t>(replica * choice_.pp + holder)];
+          if (update >= 0) after(task, update);
+        }
       }
     }
   }
@@ -320,13 +399,25 @@ class MeshLowering {
     const double bytes = forward ? maker.output_bytes : maker.input_bytes;
     MeshLink link = links_.replicas[static_cast<std::size_t>(replica)].hops.at({rank, read.rank});
     if (without_.messages) link = {};
+    // Sending is half of what a byte each way takes, receiving the other half.
+    const std::int64_t processor = ticks_of(bytes * link.processor / 2);
     const int message =
-        add({.ticks = static_cast<std::int64_t>(std::ceil(bytes * link.byte)),
+        add({.ticks = ticks_of(bytes * link.byte),
              .latency = link.latency,
              .resources = {resource(replica, rank, 1), resource(replica, read.rank, 2)},
              .after = {task}},
             {MeshSpan::Kind::kMessage, replica, rank, from_stage, op.micro});
-    after(read.task, message);
+    if (processor == 0) {
+      after(read.task, message);
+      return;
+    }
+    add_code(replica, rank, from_stage, processor, {task});
+    after(read.task, add_code(replica, read.rank, op.stage, processor, {message}));
+  }
+
+  static std::int64_t ticks_of(double ticks) {
+    constexpr double kMost = 0x1p50;
+    return static_cast<std::int64_t>(std::ceil(std::min(ticks, kMost)));
   }
 
   const MeshChoice& choice_;
@@ -347,6 +438,9 @@ class MeshLowering {
   std::map<std::pair<int, int>, int> updates_;              // by stage, step
   std::map<std::tuple<int, int, int>, int> last_backward_;  // by replica, rank, stage
   std::set<std::tuple<int, int, int>> unsharded_;           // likewise
+  // By replica and rank: what its optimizer's step is behind, and that step (-1: it takes no time).
+  std::vector<std::vector<int>> updated_behind_;
+  std::vector<int> updates_of_;
 };
 
 Result<PipelineSchedule> schedule_of(const MeshChoice& choice, int steps) {
@@ -372,7 +466,9 @@ Result<MeshStep> simulate_mesh(const MeshChoice& choice, const MeshLinks& links,
   const int filled = 2 * std::max(choice.pp / choice.accumulate, 1) + 1;
   GW_ASSIGN(const MeshStep one, simulate_steps(choice, links, costs, without, false, filled));
   GW_ASSIGN(MeshStep more, simulate_steps(choice, links, costs, without, spans, 2 * filled));
-  more.ticks = (more.ticks - one.ticks) / filled;
+  // Both ends of a run differ a little: no rank does a step in less than its own work takes.
+  const std::int64_t least = without.data ? more.busy : mesh_bound(choice, costs);
+  more.ticks = std::max((more.ticks - one.ticks) / filled, least);
   return more;
 }
 

@@ -27,7 +27,9 @@ struct MeshSpan {
     kWeight,
     kMessage,
     kReduce,
-    kGather
+    kGather,
+    kCode,  // compression, and messages where the processor that computes sends them
+    kUpdate
   };
   Kind kind = Kind::kForward;
   int replica = 0;  // of MeshCosts::replicas
@@ -40,7 +42,7 @@ struct MeshSpan {
 
 struct MeshStep {
   std::int64_t ticks = 0;            // nanoseconds of a step
-  std::int64_t busy = 0;             // of the rank that computes longest, in products alone
+  std::int64_t busy = 0;             // of the rank that computes longest: layers and update
   std::vector<MeshSpan> spans = {};  // of one step with a flush, or of several without
 };
 
@@ -51,15 +53,21 @@ struct MeshStep {
 //                arrived
 //   message      begins when it has been made, has the sender's port out and the receiver's port
 //                in, and arrives a latency later
-//   reduction    of a layer's gradients among replicas, as soon as all of these have them: behind
-//                the layer's part of the stage's last backward; a rank's run one after another,
-//                beside its computations. Of a tied parameter behind the addition of both ends
-//   ZeRO         stages 1 and 2: parameters are gathered behind the stage's reductions. Stage 3:
+//   reduction    of a bucket of gradients among replicas, as soon as all of these have them: behind
+//                its first layer's part of the stage's last backward; a rank's run one after
+//                another, beside its computations. Of a tied parameter behind the addition of both
+//                ends
+//   processor    encodes before a reduction and decodes behind it, in turn with computations, where
+//                a codec was measured; sends and receives while a reduction or a message is under
+//                way, in turn with them, where the links say that it does
+//   update       of a rank's parameters, when all of its gradients are reduced and its operations
+//                have ended
+//   ZeRO         stages 1 and 2: parameters are gathered behind the stage's updates. Stage 3:
 //                as MeshCosts says, in a pipeline before the stage's first operation
 //   no flush     a rank waits at each update for that stage's reductions
 //
-// Not modelled: ports that reductions and messages share, the optimizer's update, processor time of
-// messages. `costs` are of `links` (mesh_costs()). Errors as generate_pipeline().
+// Not modelled: ports that reductions and messages share. `costs` are of `links` (mesh_costs()).
+// Errors as generate_pipeline().
 Result<MeshStep> simulate_mesh(const MeshChoice& choice, const MeshLinks& links,
                                const MeshCosts& costs, const MeshWithout& without = {},
                                bool spans = false);

@@ -29,6 +29,9 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
+// What a pass does besides its layers.
+constexpr const char* kBesides = "loss";
+
 // Seconds of a layer in each pass.
 struct LayerRounds {
   std::vector<double> forward;
@@ -39,11 +42,12 @@ struct LayerRounds {
 class PassTimes {
  public:
   void hear(const TrainerSpan& span) {
+    using Kind = TrainerSpan::Kind;
     const double seconds = seconds_between(span.begin, span.end);
     const std::string layer(span.layer);
-    if (span.kind == TrainerSpan::Kind::kForward) forward_[layer] += seconds;
-    if (span.kind == TrainerSpan::Kind::kBackwardInput ||
-        span.kind == TrainerSpan::Kind::kBackwardParams) {
+    if (span.kind == Kind::kForward) forward_[layer] += seconds;
+    if (span.kind == Kind::kLoad || span.kind == Kind::kLoss) forward_[kBesides] += seconds;
+    if (span.kind == Kind::kBackwardInput || span.kind == Kind::kBackwardParams) {
       backward_[layer] += seconds;
     }
   }
@@ -62,12 +66,11 @@ class PassTimes {
   std::map<std::string, double> backward_;
 };
 
-// A layer's shape; times are left at 0.
-ProfiledLayer shape_of(const Model<float>& model, std::size_t layer, const std::string& label,
-                       std::int64_t rows) {
+}  // namespace
+
+ProfiledLayer profiled_shape(const Model<float>& model, std::size_t layer) {
   const LayerCost cost = model.layer(layer).cost();
   ProfiledLayer shape;
-  shape.name = label + " " + model.layer_name(layer);
   shape.input = layer == 0 ? model.input() : model.layer(layer - 1).output();
   shape.output = model.layer(layer).output();
   const auto [first, end] = model.parameters_of(layer);
@@ -75,12 +78,15 @@ ProfiledLayer shape_of(const Model<float>& model, std::size_t layer, const std::
     shape.parameters += model.parameters()[static_cast<std::size_t>(parameter)].shape.elems();
   }
   shape.forward_macs = cost.forward_macs;
-  shape.backward_macs = cost.input_macs + cost.weight_macs;
-  shape.rows = rows;
+  shape.backward_macs = (model.derives_input(layer) ? cost.input_macs : 0) + cost.weight_macs;
   return shape;
 }
 
-}  // namespace
+ProfiledLayer profiled_loss(const SampleShape& output) {
+  ProfiledLayer shape;
+  shape.input = output;
+  return shape;
+}
 
 Result<std::vector<ProfiledLayer>> measure_layers(const Model<float>& model, const DataSet& data,
                                                   const std::string& label, std::int64_t rows,
@@ -109,12 +115,18 @@ Result<std::vector<ProfiledLayer>> measure_layers(const Model<float>& model, con
     times.clear();
   }
   std::vector<ProfiledLayer> layers;
-  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
-    ProfiledLayer& one = layers.emplace_back(shape_of(model, layer, label, rows));
-    const LayerRounds& found = all[model.layer_name(layer)];
+  const auto add = [&](const ProfiledLayer& shape, const std::string& name) {
+    ProfiledLayer& one = layers.emplace_back(shape);
+    const LayerRounds& found = all[name];
+    one.name = label + " " + name;
+    one.rows = rows;
     one.forward_seconds = median(found.forward);
     one.backward_seconds = median(found.backward);
+  };
+  for (std::size_t layer = 0; layer < model.layers(); ++layer) {
+    add(profiled_shape(model, layer), model.layer_name(layer));
   }
+  add(profiled_loss(model.output()), kBesides);
   return layers;
 }
 

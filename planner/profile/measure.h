@@ -12,10 +12,16 @@
 
 namespace gradwire {
 
-// One entry for each layer of the model, named "LABEL LAYER", in its order: medians of `rounds`
-// passes, after one that is not counted, of micro-batches with the first `rows` training samples of
-// `data`. As training computes them on the host, on the calling thread. kInvalidArgument: rows or
-// rounds below 1, more rows than there are samples, a model that is not of the data.
+// What a layer of the model is known by: its shape, without a name, rows and times.
+ProfiledLayer profiled_shape(const Model<float>& model, std::size_t layer);
+// Likewise what a pass does besides layers, of a model with that output: "LABEL loss".
+ProfiledLayer profiled_loss(const SampleShape& output);
+
+// One entry for each layer of the model, named "LABEL LAYER", in its order, and one for loading and
+// the loss: medians of `rounds` passes, after one that is not counted, of micro-batches with the
+// first `rows` training samples of `data`. As training computes them on the host, on the calling
+// thread. kInvalidArgument: rows or rounds below 1, more rows than there are samples, a model that
+// is not of the data.
 Result<std::vector<ProfiledLayer>> measure_layers(const Model<float>& model, const DataSet& data,
                                                   const std::string& label, std::int64_t rows,
                                                   int rounds);

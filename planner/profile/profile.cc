@@ -25,11 +25,6 @@ class TimesBySize {
   std::map<std::int64_t, std::vector<double>> found_;
 };
 
-bool same_shape(const ProfiledLayer& a, const ProfiledLayer& b) {
-  return a.input == b.input && a.output == b.output && a.parameters == b.parameters &&
-         a.forward_macs == b.forward_macs && a.backward_macs == b.backward_macs;
-}
-
 template <typename T>
 Status check_alike(const std::string& name, const char* what, const T& there, const T& here,
                    const std::string& there_text, const std::string& here_text) {
@@ -58,6 +53,11 @@ std::optional<double> time_of(const MeasuredTimes& times, std::int64_t size) {
   const double time = left->second + share * (right->second - left->second);
   // Noise may have the larger of two sizes take less: beyond them nothing takes less than it did.
   return std::max(time, behind == times.end() ? right->second : 0.0);
+}
+
+bool same_shape(const ProfiledLayer& a, const ProfiledLayer& b) {
+  return a.input == b.input && a.output == b.output && a.parameters == b.parameters &&
+         a.forward_macs == b.forward_macs && a.backward_macs == b.backward_macs;
 }
 
 MeasuredTimes product_times(const Profile& profile) {

@@ -24,14 +24,16 @@ struct ProfileConditions {
 };
 
 // A layer of a model by its shape: what it reads and writes of a sample, its parameters, and its
-// products (multiplications with their additions) of a sample. Seconds of a micro-batch.
+// products (multiplications with their additions) of a sample. Seconds of a micro-batch. What a
+// pass does besides, loading samples and the loss, is an entry of its own behind a model's layers,
+// which reads the model's output and has no products.
 struct ProfiledLayer {
   std::string name;  // "mlp fc1"
   SampleShape input = {};
   SampleShape output = {};
   std::int64_t parameters = 0;
   std::int64_t forward_macs = 0;
-  std::int64_t backward_macs = 0;  // by inputs and by parameters
+  std::int64_t backward_macs = 0;  // by inputs, where they are derived, and by parameters
   std::int64_t rows = 1;           // samples of the micro-batch
   double forward_seconds = 0;
   double backward_seconds = 0;
@@ -89,6 +91,8 @@ std::optional<double> time_of(const MeasuredTimes& times, std::int64_t size);
 
 // By multiplications with their additions. Of several products with as many the median.
 MeasuredTimes product_times(const Profile& profile);
+// Whether both read, write and multiply alike: their times are of the same thing.
+bool same_shape(const ProfiledLayer& a, const ProfiledLayer& b);
 // By samples of a micro-batch, forward and backward: of the layers of that shape; empty where none
 // was measured.
 struct LayerTimes {

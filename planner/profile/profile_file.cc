@@ -17,6 +17,7 @@ using Kind = LinedJson::Kind;
 
 constexpr std::int64_t kVersion = 1;
 constexpr std::int64_t kMostSize = std::int64_t{1} << 50;
+constexpr std::int64_t kMostMacs = std::int64_t{1} << 60;
 
 // The members of an entry, once for reading and writing. `f` takes a name, a value and the least
 // that a number may be.
@@ -151,6 +152,37 @@ class ProfileReader {
     return {};
   }
 
+  // What is computed of sizes must not be beyond any number.
+  template <typename Entry>
+  Status check_sizes(const LinedJson& /*at*/, const Entry& /*entry*/) const {
+    return {};
+  }
+  Status check_sizes(const LinedJson& at, const ProfiledProduct& one) const {
+    const double macs =
+        static_cast<double>(one.rows) * static_cast<double>(one.in) * static_cast<double>(one.out);
+    if (macs <= static_cast<double>(kMostMacs)) return {};
+    return bad(at, format("a product of %s multiplications (expected at most 2^60)",
+                          shortest(macs).c_str()));
+  }
+  Status check_sizes(const LinedJson& at, const ProfiledLink& one) const {
+    constexpr double kMost = 1000;
+    if (one.latency_seconds > kMost || one.cpu_seconds_per_byte > kMost) {
+      return bad(at, format("a link with latency_seconds=%s and cpu_seconds_per_byte=%s (expected "
+                            "at most 1000)",
+                            shortest(one.latency_seconds).c_str(),
+                            shortest(one.cpu_seconds_per_byte).c_str()));
+    }
+    return {};
+  }
+  Status check_sizes(const LinedJson& at, const ProfiledLayer& one) const {
+    const double macs =
+        static_cast<double>(one.forward_macs) + static_cast<double>(one.backward_macs);
+    if (macs * static_cast<double>(one.rows) <= static_cast<double>(kMostMacs)) return {};
+    return bad(at, format("a layer of %s multiplications a sample, %lld samples (expected at most "
+                          "2^60 of a micro-batch)",
+                          shortest(macs).c_str(), static_cast<long long>(one.rows)));
+  }
+
   template <typename Entry>
   Status take(const LinedJson& at, Entry& entry, std::set<std::string>& known) const {
     Status status;
@@ -161,7 +193,7 @@ class ProfileReader {
       status = found == nullptr ? bad(at, format("no \"%s\" (expected one)", key))
                                 : set(*found, key, value, least);
     });
-    return status;
+    return status.ok() ? check_sizes(at, entry) : status;
   }
 
   Status set(const LinedJson& at, const char* key, std::string& out, int) const {

@@ -21,6 +21,7 @@ macs_per_second = 1000000000
 latency = 2e-6
 bandwidth = 1e10
 [link.bus]
+latency = 0
 bandwidth = 2e9
 shared = true
 [link.network]
@@ -110,23 +111,30 @@ TEST(Cluster, ErrorsNameTheLine) {
               fails(Code::kInvalidArgument, "c.toml:3", "16GB", "16G"));
   EXPECT_THAT(with_line(3, "memory = -1"), fails(Code::kInvalidArgument, "c.toml:3", "memory"));
   EXPECT_THAT(with_line(4, "macs_per_second = 0"),
-              fails(Code::kInvalidArgument, "c.toml:4", "macs_per_second", "above 0"));
+              fails(Code::kInvalidArgument, "c.toml:4", "macs_per_second=0", "1 or more"));
   EXPECT_THAT(with_line(4, ""),
               fails(Code::kInvalidArgument, "c.toml:2", "fast", "macs_per_second"));
   EXPECT_THAT(with_line(10, "bandwidth = -1e10"),
-              fails(Code::kInvalidArgument, "c.toml:10", "bandwidth", "above 0"));
+              fails(Code::kInvalidArgument, "c.toml:10", "bandwidth=-1e+10", "1 or more"));
+  EXPECT_THAT(with_line(9, ""), fails(Code::kInvalidArgument, "c.toml:8", "bridge", "no latency"));
+  EXPECT_THAT(with_line(9, "latency = 1e18"),
+              fails(Code::kInvalidArgument, "c.toml:9", "latency", "at most 1000"));
+  EXPECT_THAT(with_line(4, "macs_per_second = 1e-6"),
+              fails(Code::kInvalidArgument, "c.toml:4", "macs_per_second=1e-06"));
+  EXPECT_THAT(with_line(10, "bandwidth = 1e-300"),
+              fails(Code::kInvalidArgument, "c.toml:10", "bandwidth"));
   EXPECT_THAT(with_line(9, "delay = 1"),
               fails(Code::kInvalidArgument, "c.toml:9", "delay", "latency"));
   EXPECT_THAT(with_line(9, "latency = \"2us\""),
               fails(Code::kInvalidArgument, "c.toml:9", "latency", "number"));
   EXPECT_THAT(with_line(9, "transport = \"tcp\""),
               fails(Code::kInvalidArgument, "c.toml:9", "transport", "profile"));
-  EXPECT_THAT(with_line(13, "shared = 1"), fails(Code::kInvalidArgument, "c.toml:13", "true"));
-  EXPECT_THAT(with_line(23, "count = 0"), fails(Code::kInvalidArgument, "c.toml:23", "count", "0"));
-  EXPECT_THAT(with_line(25, "device = \"faster\""),
-              fails(Code::kInvalidArgument, "c.toml:25", "faster", "fast", "slow"));
-  EXPECT_THAT(with_line(26, ""), fails(Code::kInvalidArgument, "c.toml:21", "big", "link"));
-  EXPECT_THAT(with_line(33, ""), fails(Code::kInvalidArgument, "c.toml", "small", "uplink"));
+  EXPECT_THAT(with_line(14, "shared = 1"), fails(Code::kInvalidArgument, "c.toml:14", "true"));
+  EXPECT_THAT(with_line(24, "count = 0"), fails(Code::kInvalidArgument, "c.toml:24", "count", "0"));
+  EXPECT_THAT(with_line(26, "device = \"faster\""),
+              fails(Code::kInvalidArgument, "c.toml:26", "faster", "fast", "slow"));
+  EXPECT_THAT(with_line(27, ""), fails(Code::kInvalidArgument, "c.toml:22", "big", "link"));
+  EXPECT_THAT(with_line(34, ""), fails(Code::kInvalidArgument, "c.toml", "small", "uplink"));
   EXPECT_THAT(with_line(1, "title = \"x\""), fails(Code::kInvalidArgument, "c.toml:1", "title"));
   EXPECT_THAT(with_line(1, "name = "), fails(Code::kInvalidArgument, "c.toml:1", "TOML"));
   EXPECT_THAT(parse_cluster("name = \"x\"\n", "c.toml").error(),

@@ -62,7 +62,8 @@ TEST(MeshStep, OfOnePipelineIsThatOfTheSimulatorOfPipelines) {
 TEST(MeshStep, ReductionsHideBehindTheBackwardOfEarlierLayers) {
   MeshModel model = small_mlp();
   const Cluster cluster = even_cluster(2, 1, 10);
-  const MeshProblem problem = mesh_problem(cluster, model, kRates, 4);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 4);
+  problem.bucket_bytes = 1;  // each layer's gradients by themselves
   const MeshChoice choice{.dp = 2, .micro_batch = 2};
   const MeshLinks links = mesh_links(cluster, choice);
   const MeshCosts costs = costs_for(problem, choice, links);
@@ -80,6 +81,35 @@ TEST(MeshStep, ReductionsHideBehindTheBackwardOfEarlierLayers) {
   }
   EXPECT_EQ(simulate_mesh(choice, links, costs).value().ticks, std::max(now, end));
   EXPECT_GT(layers.front().reduce.ticks + layers[1].reduce.ticks, 0);
+}
+
+// Two replicas of two stages, one micro-batch: what the second stage sends back does not wait for
+// the reduction of its own gradients, which takes longest of all.
+TEST(MeshStep, GradientsGoBackBesideTheReductionOfTheStageBehind) {
+  MeshModel model = small_mlp();
+  const Cluster cluster = even_cluster(4, 1000);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 4);
+  problem.bucket_bytes = 1;
+  const MeshChoice choice{
+      .dp = 2, .pp = 2, .order = {.kind = PipelineKind::kGpipe}, .micro_batch = 2};
+  const MeshLinks links = mesh_links(cluster, choice);
+  const MeshCosts costs = costs_for(problem, choice, links);
+  const auto& ranks = costs.replicas.front();
+  const auto reduced = [](const MeshStageCost& stage) {
+    std::int64_t sum = 0;
+    for (const MeshLayerCost& layer : stage.layers) sum += layer.reduce.ticks;
+    return sum;
+  };
+  const MeshStageCost& first = ranks[0].front();
+  const MeshStageCost& second = ranks[1].front();
+  const auto there = first.there() + static_cast<std::int64_t>(first.output_bytes) * 1000 +
+                     second.there() + second.input() + second.weight() +
+                     static_cast<std::int64_t>(second.input_bytes) * 1000;
+  // Both queues are free for their own stage's; the first one begins when its last layer is back.
+  const MeshStep step = simulate_mesh(choice, links, costs).value();
+  EXPECT_LE(step.ticks, std::max(there + first.input() + first.weight() + reduced(first),
+                                 there + reduced(second)));
+  EXPECT_GE(step.ticks, there + reduced(first));
 }
 
 // Small layers are gathered, one latency, large ones go by their owners, two: the last reduction is
@@ -108,7 +138,8 @@ TEST(MeshStep, IsNoFasterThanItsBoundWhereReductionsHaveOtherLatencies) {
 }
 
 // Two blocks of two halves: each half has a sum there and one back, the embedding and the head one;
-// attention, or every half, has one more where it is computed again.
+// attention, or every half, has one more where it is computed again. Beside them the loss: maxima,
+// and two sums in fp64, of 2 samples of 8 positions.
 TEST(MeshStep, WhatIsComputedAgainIsAddedUpAgain) {
   MeshModel model = small_gpt(2);
   const Cluster cluster = even_cluster(2, 1);
@@ -118,7 +149,7 @@ TEST(MeshStep, WhatIsComputedAgainIsAddedUpAgain) {
   for (const char* recompute : {"none", "selective", "full"}) {
     const MeshChoice choice{.tp = 2, .micro_batch = 2, .recompute = recompute};
     const MeshCosts costs = costs_for(problem, choice, mesh_links(cluster, choice));
-    sums.push_back(costs.replicas.front().front().front().sum_bytes);
+    sums.push_back(costs.replicas.front().front().front().sum_bytes - 2 * 8 * (4 + 2 * 8));
   }
   EXPECT_EQ(sums[1] * 10, sums[0] * 12);
   EXPECT_EQ(sums[2] * 10, sums[0] * 14);
@@ -128,10 +159,11 @@ TEST(MeshLinks, APortThatRanksShareDividesItsBandwidth) {
   const Cluster cluster = uneven_cluster(2, 1);
   const MeshLinks pairs = mesh_links(cluster, {.dp = 2, .tp = 2});
   EXPECT_EQ(pairs.replicas.size(), 2U) << "the second node is slower";
-  EXPECT_EQ(pairs.replicas.front().sums.front(), (MeshLink{2, 3, 1.0}));
-  EXPECT_EQ(pairs.data.front(), (MeshLink{2, 50, 20.0})) << "two rings over a port of 10 ns a byte";
+  EXPECT_EQ(pairs.replicas.front().sums.front(), (MeshLink{2, 3, 1.0, 0.0}));
+  EXPECT_EQ(pairs.data.front(), (MeshLink{2, 50, 20.0, 0.0}))
+      << "two rings over a port of 10 ns a byte";
   const MeshLinks four = mesh_links(cluster, {.dp = 4});
-  EXPECT_EQ(four.data.front(), (MeshLink{4, 50, 10.0})) << "one ring crosses each port once";
+  EXPECT_EQ(four.data.front(), (MeshLink{4, 50, 10.0, 0.0})) << "one ring crosses each port once";
   EXPECT_EQ(four.direct.front().byte, 20.0) << "both devices of a node send out at once";
   EXPECT_EQ(mesh_links(cluster, {.pp = 4}).memory.back(), std::int64_t{1} << 30);
 }
@@ -179,11 +211,15 @@ TEST(MeshSearch, RowsFitAndWhatDoesNotIsCounted) {
   MeshModel model = small_gpt(4, 64);
   Cluster cluster = even_cluster(4, 1, 5);
   MeshProblem problem = mesh_problem(cluster, model, kRates, 16);
-  const MeshSearchResult free = search_mesh(problem, {.rows = 1000}).value();
+  const auto found = search_mesh(problem, {.rows = 1000});
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  const MeshSearchResult& free = found.value();
   std::int64_t most = 0;
   for (const MeshAnswer& row : free.rows) most = std::max(most, row.most_memory());
   problem.device_mem = most / 2;
-  const MeshSearchResult tight = search_mesh(problem, {.rows = 1000}).value();
+  const auto fitted = search_mesh(problem, {.rows = 1000});
+  ASSERT_TRUE(fitted.has_value()) << fitted.error().message();
+  const MeshSearchResult& tight = fitted.value();
   std::set<std::string> fitting;
   for (const MeshAnswer& row : free.rows) {
     if (row.most_memory() <= problem.device_mem) fitting.insert(to_string(row.choice));
@@ -192,11 +228,30 @@ TEST(MeshSearch, RowsFitAndWhatDoesNotIsCounted) {
   for (const MeshAnswer& row : tight.rows) kept.insert(to_string(row.choice));
   ASSERT_LT(free.rows.size(), 1000U) << "all of them are rows";
   EXPECT_EQ(kept, fitting);
-  EXPECT_EQ(tight.left_out.at("do not fit into the devices' memory"),
-            static_cast<std::int64_t>(free.rows.size() - fitting.size()));
+  // Each is a row, repeats one, does not fit, or is not served.
+  const auto left_out = [](const MeshSearchResult& result, const char* why) {
+    const auto one = result.left_out.find(why);
+    return one == result.left_out.end() ? 0 : one->second;
+  };
+  const auto unserved = [](const MeshSearchResult& result) {
+    std::int64_t count = 0;
+    for (const auto& [why, times] : result.left_out) {
+      if (why.starts_with("stages that are not served")) count += times;
+    }
+    return count;
+  };
+  const char* const kRepeats =
+      "the same step and memory as a row shown, with more ZeRO or recompute";
+  EXPECT_GT(left_out(free, kRepeats), 0);
+  EXPECT_EQ(static_cast<std::int64_t>(free.rows.size()) + left_out(free, kRepeats) + unserved(free),
+            free.choices);
+  EXPECT_EQ(static_cast<std::int64_t>(kept.size()) + left_out(tight, kRepeats) + unserved(tight) +
+                left_out(tight, "do not fit into the devices' memory"),
+            tight.choices);
   problem.device_mem = 16;
   EXPECT_THAT(search_mesh(problem, {}).error(),
-              fails(Code::kInvalidArgument, "no mesh fits", "memory"));
+              fails(Code::kInvalidArgument, "no mesh fits", "memory",
+                    "the smallest, dp=", "bytes on rank", "has 16"));
 }
 
 TEST(MeshSearch, SchedulesWithoutAFlushAreAskedFor) {
@@ -223,8 +278,13 @@ TEST(MeshSearch, BadProblemsAreNamed) {
   problem.compressors = {"nonesuch"};
   EXPECT_THAT(search_mesh(problem, {}).error(), fails(Code::kInvalidArgument, "nonesuch"));
   problem.compressors = {"none"};
+  problem.compressors = {"qsgd:bits=4,intra_node=none"};
+  EXPECT_THAT(search_mesh(problem, {}).error(), fails(Code::kUnsupported, "intra_node"));
+  problem.compressors = {"none"};
   problem.batch = 0;
   EXPECT_THAT(search_mesh(problem, {}).error(), fails(Code::kInvalidArgument, "batch of 0"));
+  problem.batch = std::int64_t{1} << 40;
+  EXPECT_THAT(search_mesh(problem, {}).error(), fails(Code::kInvalidArgument, "1099511627776"));
 }
 
 TEST(MeshNeighbours, DifferInOneFactor) {

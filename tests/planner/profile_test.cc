@@ -98,6 +98,14 @@ TEST(ProfileFile, ErrorsNameTheLine) {
               fails(Code::kInvalidArgument, "p.json:8:", "unknown key 'minutes'"));
   EXPECT_THAT(refused("\"bytes_per_second\":1500000000.0", "\"bytes_per_second\":-1"),
               fails(Code::kInvalidArgument, "p.json:12:", "bytes_per_second=-1"));
+  // Sizes whose products are beyond any number.
+  EXPECT_THAT(refused("\"rows\":8,\"in\":64,\"out\":64",
+                      "\"rows\":1099511627776,\"in\":1099511627776,\"out\":64"),
+              fails(Code::kInvalidArgument, "p.json:6:", "at most 2^60"));
+  EXPECT_THAT(refused("\"rows\":8,\"forward", "\"rows\":1125899906842624,\"forward"),
+              fails(Code::kInvalidArgument, "p.json:3:", "layer", "at most 2^60"));
+  EXPECT_THAT(refused("\"latency_seconds\":2e-05", "\"latency_seconds\":1e+17"),
+              fails(Code::kInvalidArgument, "p.json:12:", "latency_seconds=1e+17"));
   EXPECT_THAT(refused("\"codecs\"", "\"coders\""),
               fails(Code::kInvalidArgument, "p.json:1:", "no \"codecs\""));
   EXPECT_THAT(refused("}]}", "}]"), fails(Code::kInvalidArgument, "p.json:"));
@@ -165,7 +173,14 @@ TEST(ProfileMeasures, LayersByTheirShape) {
       std::move(make_model<float>({"cnn"}, data.shape(), data.classes())).value();
   const auto layers = measure_layers(model, data, "cnn", 4, 2);
   ASSERT_TRUE(layers.has_value()) << layers.error().message();
-  ASSERT_EQ(layers.value().size(), model.layers());
+  ASSERT_EQ(layers.value().size(), model.layers() + 1);
+  EXPECT_EQ(layers.value().back().name, "cnn loss");
+  EXPECT_EQ(layers.value().back().input, model.output());
+  EXPECT_GT(layers.value().back().forward_seconds, 0);
+  // The first layer that has parameters derives no gradient of the data.
+  const LayerCost first = model.layer(0).cost();
+  ASSERT_GT(first.input_macs, 0);
+  EXPECT_EQ(layers.value().front().backward_macs, first.weight_macs);
   std::int64_t parameters = 0;
   double forward = 0;
   double backward = 0;
@@ -250,6 +265,36 @@ TEST(ProfileInACluster, StandsForTheRates) {
   EXPECT_EQ(cost.value()->time(place_groups(graph, all_on_one)).value().ticks, ticks);
 }
 
+TEST(ProfileInACluster, TimesAreFoundByShapeNameAndMethod) {
+  const DeviceTimes times(example());
+  ProfiledLayer shape = example().layers[0];
+  shape.rows = 1;
+  shape.name = "another";
+  ASSERT_NE(times.layer(shape), nullptr);
+  EXPECT_EQ(times.layer(shape)->forward, (MeasuredTimes{{8, 1.0 / 3e5}}));
+  shape.output = {64, 1, 1};
+  EXPECT_EQ(times.layer(shape), nullptr);
+  EXPECT_EQ(times.optimizer("adamw"), (MeasuredTimes{{1000, 2e-6}}));
+  EXPECT_TRUE(times.optimizer("sgd").empty());
+  EXPECT_EQ(times.encode("qsgd:bits=4"), (MeasuredTimes{{1000, 1e-6}}));
+  EXPECT_EQ(times.decode("qsgd:bits=4"), (MeasuredTimes{{1000, 5e-7}}));
+  EXPECT_TRUE(times.decode("topk:ratio=0.1").empty());
+}
+
+// One profile serves links of any rate: what the file gives is in place of what was measured.
+TEST(ProfileInACluster, ALinkMayHaveItsOwnBandwidth) {
+  const std::string text = replaced(kCluster, "transport = \"tcp\"",
+                                    "transport = \"tcp\"\nbandwidth = 1.25e7\nlatency = 1e-3");
+  const auto read = parse_cluster(text, "c.toml", read_example);
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  const ClusterLink& link = read.value().links[0];
+  EXPECT_EQ(link.bytes_per_second, 1.25e7);
+  EXPECT_EQ(link.profile, "") << "its rates are not measured";
+  EXPECT_EQ(link.latency, 1'000'000);
+  EXPECT_EQ(link.processor_seconds_per_byte, 4e-10);
+  EXPECT_EQ(read.value().path(0, 1).processor_seconds_per_byte, 4e-10);
+}
+
 TEST(ProfileInACluster, IsRefusedWithTheLine) {
   const auto refused = [](const std::string& what, const std::string& with) {
     return parse_cluster(replaced(kCluster, what, with), "c.toml", read_example).error();
@@ -262,8 +307,10 @@ TEST(ProfileInACluster, IsRefusedWithTheLine) {
               fails(Code::kInvalidArgument, "c.toml:7:", "no link 'shm'", "expected tcp"));
   EXPECT_THAT(refused("transport = \"tcp\"\n", ""),
               fails(Code::kInvalidArgument, "c.toml:6:", "profile without transport"));
-  EXPECT_THAT(refused("transport = \"tcp\"", "transport = \"tcp\"\nlatency = 1e-6"),
-              fails(Code::kInvalidArgument, "c.toml:8:", "latency beside profile"));
+  EXPECT_THAT(refused("transport = \"tcp\"", "transport = \"tcp\"\nlatency = 2000"),
+              fails(Code::kInvalidArgument, "c.toml:8:", "2000"));
+  EXPECT_THAT(refused("transport = \"tcp\"", "transport = \"tcp\"\nprocessor = -1"),
+              fails(Code::kInvalidArgument, "c.toml:8:", "processor=-1"));
   EXPECT_THAT(parse_cluster(kCluster, "c.toml").error(),
               fails(Code::kInvalidArgument, "c.toml:4:", "p.json", "not read here"));
   const auto none = [](const std::string&) -> Result<Profile> { return Profile(); };

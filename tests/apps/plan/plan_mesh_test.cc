@@ -98,11 +98,33 @@ TEST_F(PlanMesh, BadQuestionsAreNamed) {
   EXPECT_THAT(search({"--batch", "16", "--zero", "1"}).error, fails(kBad, "--zero"));
   EXPECT_THAT(search({"--batch", "16", "--compressors", "none;nonesuch"}).error,
               fails(kBad, "nonesuch"));
+  EXPECT_THAT(search({"--batch", "16", "--compressors", "none;none"}).error,
+              fails(kBad, "--compressors", "'none' twice"));
+  EXPECT_THAT(search({"--batch", "16", "--params", "1e6"}).error,
+              fails(kBad, "--params", "--cluster"));
   EXPECT_THAT(search({"--batch", "16", "--device-mem", "1000"}).error,
-              fails(kBad, "no mesh fits", "memory"));
+              fails(kBad, "no mesh fits", "memory", "the smallest", "has 1000"));
   EXPECT_THAT(search({"--batch", "1", "--rows", "1", "--why", "1000"}).error, fails(kBad, "--why"));
   EXPECT_THAT(captured_plan({"--params", "1e6", "--batch", "4"}).error,
               fails(kBad, "--batch", "--cluster"));
+}
+
+// Images are divided by samples, and error feedback and rules are compressors like others.
+TEST_F(PlanMesh, ModelsForImagesShareTensorsAndCompressorsHaveFeedback) {
+  const CapturedPlan plan = captured_plan(
+      {"--cluster", file("c.toml"), "--model", "cnn", "--image", "1x8x8", "--batch", "16", "--rows",
+       "1000", "--compressors", "none;topk:ratio=0.01,ef=ef14;[*.bias=none;*=qsgd:bits=4]"});
+  ASSERT_TRUE(plan.error.ok()) << plan.error.message();
+  int hybrid = 0;
+  int fed = 0;
+  for (const nlohmann::json& row : plan.rows) {
+    if (row["kind"] != "mesh") continue;
+    hybrid += row["parallel"].get<std::string>().find("tp=2/hybrid") != std::string::npos ? 1 : 0;
+    fed += row["compressor"] == "topk:ratio=0.01,ef=ef14" ? 1 : 0;
+    EXPECT_TRUE(row["tp"] == 1 || row["pp"] == 1) << row;
+  }
+  EXPECT_GT(hybrid, 0);
+  EXPECT_GT(fed, 0);
 }
 
 TEST_F(PlanMesh, ClustersThatCannotBeAreRefusedWithTheLine) {

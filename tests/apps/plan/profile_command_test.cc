@@ -96,7 +96,7 @@ TEST(ProfileCommand, ClustersNameTheirProfiles) {
   const std::string file = folder.path() + "/c.toml";
   ASSERT_TRUE(write_whole_file(file,
                                "[device.cpu]\nmemory = \"1G\"\nprofile = \"p.json\"\n"
-                               "[link.net]\nbandwidth = 1e9\n"
+                               "[link.net]\nlatency = 1e-5\nbandwidth = 1e9\n"
                                "[[node]]\nname = \"n\"\ndevice = \"cpu\"\n")
                   .ok());
   const auto alone = read_cluster(file);
