@@ -17,6 +17,7 @@
 #include "apps/train/end_signals.h"
 #include "apps/train/mode_run.h"
 #include "apps/train/own_momentum.h"
+#include "apps/train/parallel/auto_mesh.h"
 #include "apps/train/parallel/parallel_flag.h"
 #include "apps/train/parallel/unserved.h"
 #include "apps/train/rank_run.h"
@@ -215,7 +216,7 @@ Result<int> train_command(const std::vector<std::string>& args) {
   flags.example("gradwire train --inproc 4 --compressor topk:ratio=0.01,ef=ef14 --steps 20");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
-  if (!options.plan.empty()) GW_TRY(apply_plan_file(options.plan, flags));
+  if (flags.given("plan")) GW_TRY(apply_plan_file(options.plan, flags));
   if (list_models || list_data) {
     const std::string models = json ? model_json_lines() : model_list();
     const std::string data = json ? data_json_lines() : data_list();
@@ -229,6 +230,10 @@ Result<int> train_command(const std::vector<std::string>& args) {
   }
   GW_TRY(settle_mode(flags, options));
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
+  GW_ASSIGN(const std::string chosen, settle_auto(flags, options, launch, ranks_here(launch)));
+  if (!chosen.empty() && !options.quiet && launch.rank == 0) {
+    std::printf("parallel auto: %s\n", chosen.c_str());
+  }
   GW_TRY(settle_parallel(flags, options, launch.source == "alone" ? 0 : launch.size));
   GW_TRY(settle_traffic(flags, options));
   GW_TRY(settle_own_momentum(flags, options));

@@ -173,6 +173,26 @@ Status set_transport(const std::string& text, TrainOptions& o) {
   return {};
 }
 
+void add_parallel_flags(Flags& flags, TrainOptions& o) {
+  flags.custom(
+      "parallel", "ITEM{,ITEM}", "all ranks are replicas, --zero",
+      [&o](const std::string& text) {
+        o.parallel_auto = text == "auto";
+        if (o.parallel_auto) return Status();
+        GW_ASSIGN(o.parallel, ParallelSpec::parse(text));
+        return Status();
+      },
+      "division of the ranks, without a launcher threads: dp=N (replicas), pp=N[/SCHEDULE] "
+      "(pipeline "
+      "stages), zero=N (in place of --zero), and tp=N/LAYOUT, ranks that share tensors "
+      "(dp=4,zero=1); auto: what --profile says is fastest, with --accumulate and --recompute");
+  flags.file("profile", o.profile,
+             "profile of this machine, of gradwire profile, for --parallel auto", "profile.json");
+  flags.file("plan", o.plan,
+             "plan of gradwire plan --write: model, batch, division of the ranks, recompute and "
+             "compressor, as if its flags stood here");
+}
+
 void add_communication_flags(Flags& flags, TrainOptions& o) {
   flags.group("Communication");
   flags.custom(
@@ -201,19 +221,7 @@ void add_communication_flags(Flags& flags, TrainOptions& o) {
       [&o](const std::string& text) { return set_transport(text, o); },
       "transport between processes: ucx, tcp, shm (ranks of one host), auto (the best of these), "
       "nccl (with --device cuda) or nccl:N (GPU N, also between threads)");
-  flags.custom(
-      "parallel", "ITEM{,ITEM}", "all ranks are replicas, --zero",
-      [&o](const std::string& text) {
-        GW_ASSIGN(o.parallel, ParallelSpec::parse(text));
-        return Status();
-      },
-      "division of the ranks, without a launcher threads: dp=N (replicas), pp=N[/SCHEDULE] "
-      "(pipeline "
-      "stages), zero=N (in place of --zero), and tp=N/LAYOUT, ranks that share tensors "
-      "(dp=4,zero=1)");
-  flags.file("plan", o.plan,
-             "plan of gradwire plan --write: model, batch, division of the ranks, recompute and "
-             "compressor, as if its flags stood here");
+  add_parallel_flags(flags, o);
   flags.integer("inproc", o.inproc, {1, kMostThreadRanks},
                 "number of ranks as threads of this process", "the launcher's ranks, else 1");
   flags.bytes("bucket-bytes", o.bucket_bytes, {1}, "size of a gradient bucket, in bytes");

@@ -79,6 +79,8 @@ struct TrainOptions {
   std::int64_t inproc = 0;                            // ranks as threads; 0: the launcher decides
   std::string plan = {};                              // a file; what it says is applied
   ParallelSpec parallel = {};                         // how ranks are divided
+  bool parallel_auto = false;                         // as the profile says is fastest
+  std::string profile = "profile.json";               // of this machine, for that
   double deadline = 15;                               // seconds, of one operation
   std::string flight = {};                            // folder for flight records
   std::int64_t check_every = 10;

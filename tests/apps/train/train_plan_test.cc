@@ -145,7 +145,10 @@ TEST_F(TrainPlan, NonsenseIsRefusedWithItsLine) {
   EXPECT_THAT(edited("batch = 32", "batch = [1, 2]"), fails(kBad, "edited.toml:", "batch"));
   EXPECT_THAT(edited("batch = 32\n", ""), fails(kBad, "edited.toml:", "without batch"));
   EXPECT_THAT(edited("parallel = \"dp=", "parallel = \"dq="), fails(kBad, "edited.toml:", "dq="));
-  EXPECT_THAT(edited("compressor = \"", "compressor = \"nonesuch\" #"), fails(kBad, "nonesuch"));
+  EXPECT_THAT(edited("compressor = \"", "compressor = \"nonesuch\" #"),
+              fails(kBad, "edited.toml:", "nonesuch"));
+  EXPECT_THAT(edited("version = 1", "version = true"), fails(kBad, "edited.toml:2", "version"));
+  EXPECT_FALSE(refusal({"--plan", ""}).ok()) << "an empty name is no plan";
   EXPECT_THAT(edited("[predicted]", "[cluster]"), fails(kBad, "edited.toml:", "cluster"));
   EXPECT_THAT(edited("step_seconds", "steps"), fails(kBad, "edited.toml:", "unknown key 'steps'"));
   EXPECT_THAT(edited("[train]", "[train"), fails(kBad, "edited.toml:", "not TOML"));
@@ -153,6 +156,18 @@ TEST_F(TrainPlan, NonsenseIsRefusedWithItsLine) {
               ::testing::HasSubstr("nofile"));
   EXPECT_THAT(refusal({"--plan", file("plan.toml"), "--batch", "64"}),
               fails(kBad, "plan.toml:", "--batch"));
+}
+
+// What the file says for people may have any names.
+TEST_F(TrainPlan, NamesOfDevicesDoNotBreakTheFile) {
+  std::string text = kCluster;
+  const std::string name = "\"a \\\"b\\\"\\n\"";
+  text.replace(text.find("cpu"), 3, name);
+  text.replace(text.find("\"cpu\""), 5, name);
+  ASSERT_TRUE(write_whole_file(file("c.toml"), text).ok());
+  plan(kMlp, 1);
+  EXPECT_THAT(contents(file("plan.toml")), ::testing::HasSubstr("a \\\"b\\\"\\u000A"));
+  EXPECT_EQ(train({"--plan", file("plan.toml"), "--steps", "1"}), "ok");
 }
 
 }  // namespace
