@@ -26,6 +26,10 @@ struct ProfileFlags {
   std::string images = "digits";
   std::string text = "grammar";
   std::string data_folder;
+  ModelOptions mlp{"mlp"};
+  ModelOptions gpt{"gpt"};
+  std::int64_t width = 64;  // of the gpt
+  std::int64_t context = 32;
   std::vector<std::int64_t> rows{8, 32};
   std::vector<std::int64_t> elements{65536, 1048576};
   std::int64_t rounds = 7;
@@ -46,6 +50,11 @@ void add_profile_flags(Flags& flags, ProfileFlags& f) {
   flags.text("text", f.text, "data set of the gpt", "grammar", "NAME");
   flags.folder("data-dir", f.data_folder, "folder of the data sets' files",
                "GRADWIRE_DATA, else the sets that come with gradwire");
+  flags.integers("hidden", f.mlp.hidden, {1, 65536}, "mlp: widths of the hidden layers, in units");
+  flags.integer("layers", f.gpt.layers, {1, 1024}, "gpt: number of blocks");
+  flags.integer("width", f.width, {1, 65536}, "gpt: embedding width");
+  flags.integer("heads", f.gpt.heads, {1, 1024}, "gpt: number of attention heads");
+  flags.integer("context", f.context, {1, 65536}, "gpt: length of a sample, in tokens");
   flags.integers("rows", f.rows, {1, 65536}, "micro-batches of layers, in samples");
   flags.integers("elements", f.elements, {1, 1 << 28},
                  "sizes of optimizers' and compressors' tensors, in elements");
@@ -71,10 +80,13 @@ MeasurementOptions options_of(const ProfileFlags& f) {
                        .rounds = static_cast<int>(f.rounds),
                        .seconds = f.seconds};
   const DataPlaces places{f.data_folder, environment("GRADWIRE_DATA").value_or("")};
-  for (const char* name : {"mlp", "cnn", "resnet8"}) {
+  o.models.push_back({"mlp", f.mlp, f.images, places});
+  for (const char* name : {"cnn", "resnet8"}) {
     o.models.push_back({name, ModelOptions{name}, f.images, places});
   }
-  o.models.push_back({"gpt", ModelOptions{"gpt"}, f.text, places});
+  ModelOptions gpt = f.gpt;
+  gpt.width = f.width;
+  o.models.push_back({"gpt", gpt, f.text, places, f.context});
   if (f.quick) {
     o.models.resize(1);
     o.rows = {4, 8};
