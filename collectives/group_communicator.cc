@@ -303,7 +303,10 @@ Result<Work> GroupCommunicator::start_all(std::span<const OpCall> calls, const O
     if (refusal.ok()) refusal = started;
   }
   group_->engine()->begin_waiting();
-  if (prepared.size() > 1) work->set_hold({});  // a device knows of its own part alone
+  if (prepared.size() > 1) {  // a device knows of its own part alone
+    work->set_hold({});
+    work->set_passed({});
+  }
   // Those that were taken before the engine failed end with its error, and nobody touches their
   // tensors then.
   if (!refusal.ok()) {

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "collectives/device/nccl_backend.h"
+#include "collectives/device/nccl_two_levels.h"
 #include "collectives/group_communicator.h"
 #include "collectives/shm/setup.h"
 #include "comm/checked/checked_transport.h"
@@ -141,7 +142,12 @@ Status add_nccl(GroupCommunicator& world, std::optional<int> ordinal, double tim
   GW_TRY(check_have_nccl());
   if constexpr (kHaveNccl) {
     GW_ASSIGN(auto path, make_nccl_path(world.members(), nccl_places(), ordinal, timeout_seconds));
+    const Device device = path->device().value();
+    const bool levels = world.members().group.options().algorithm == "two_level";
     world.add_path(std::move(path));
+    if (!levels) return {};
+    GW_ASSIGN(auto two_levels, make_nccl_two_levels(world.members(), device));
+    world.add_path(std::move(two_levels));
   }
   return {};
 }

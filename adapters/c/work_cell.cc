@@ -83,6 +83,12 @@ std::shared_ptr<OperationCell> OperationCell::of(const Group& group, Work work, 
   return cell;
 }
 
+bool OperationCell::look() {
+  const std::shared_ptr<WorkState>& state = work_.state();
+  if (WorkCell::done() || state == nullptr || in_child() || !state->look()) return WorkCell::done();
+  return WorkCell::wait(std::nullopt);  // who has found the end is about to say so
+}
+
 bool OperationCell::wait(std::optional<Deadline> until) {
   const std::shared_ptr<WorkState>& state = work_.state();
   if (state != nullptr && !state->done() && !state->wait(until)) return WorkCell::done();
@@ -133,7 +139,7 @@ gw_status gw_work_test(gw_work* work, int* done) {
   return guarded([&]() -> Status {
     GW_TRY(check_handle(work, "gw_work_test", "work"));
     GW_TRY(check_given(done, "gw_work_test", "done"));
-    *done = work->cell->done() ? 1 : 0;
+    *done = work->cell->look() ? 1 : 0;
     return {};
   });
 }

@@ -32,6 +32,8 @@ class WorkCell {
   // A child of the process that made it, in which it never ends.
   bool in_child() const { return mark_.in_child(); }
   bool done() const;
+  // done(), once what can be done now is done.
+  virtual bool look() { return done(); }
   // Waits for the end or `until`; true at the end.
   virtual bool wait(std::optional<Deadline> until);
   // What `stream` is given from now on runs after its end, however it ends. The device waits where
@@ -69,6 +71,7 @@ class OperationCell final : public WorkCell {
   static std::shared_ptr<OperationCell> of(const Group& group, Work work, int source,
                                            std::function<void()> after = {});
   explicit OperationCell(Work work) : work_(std::move(work)) {}
+  bool look() override;
   bool wait(std::optional<Deadline> until) override;
   Status wait_on(const Stream& stream) override;
 

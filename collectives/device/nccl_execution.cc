@@ -61,8 +61,9 @@ bool NcclFlight::left() {
   if (state_ == State::kEnqueueing) return false;
   if (stream_) {
     auto point = point_behind(*stream_);
+    if (!point.has_value()) return false;  // nothing says what the stream still has of it
     stream_.reset();
-    if (point.has_value()) point_ = std::move(point).value();
+    point_ = std::move(point).value();
   }
   if (!point_) return true;
   const Result<bool> passed = point_->passed();

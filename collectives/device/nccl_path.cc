@@ -338,6 +338,7 @@ Status NcclPath::start(const Calls& calls, const std::shared_ptr<WorkState>& wor
     job_.bytes->fetch_add(made.bytes, std::memory_order_relaxed);
     flight->enqueued(std::move(point).value(), made.bytes);
     work->set_hold([flight](const Stream& waiting) { return flight->hold(waiting); });
+    work->set_passed([flight] { return flight->left(); });
     return {};
   }
   flight->failed(point.error(), stream);

@@ -706,6 +706,8 @@ void ProgressEngine::fail(Operation* failed_first, Status cause, bool spares) {
   // Ranks that this one has just called lost are no news to it.
   if (!failed_) (void)transport_->accept_losses();
   for (Operation* operation : open) operation->execution->cancel(*transport_);
+  // Streams that wait for one of them go on, as others of them are behind that.
+  for (Operation* operation : open) operation->work->failing();
   // The operands must not be touched once their owners have them back.
   bool settled = settle(open);
   if (!settled && !failed_) {  // what is severed is severed for all

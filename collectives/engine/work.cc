@@ -27,6 +27,11 @@ bool WorkState::wait(const std::optional<Deadline>& until) const {
   return done();
 }
 
+void WorkState::look_at_device() const {
+  constexpr std::chrono::milliseconds kMost{50};  // where its thread gets no processor
+  (void)wait(std::chrono::steady_clock::now() + kMost);
+}
+
 Work& Work::operator=(Work&& other) noexcept {
   if (this != &other) {
     finish();

@@ -57,12 +57,24 @@ class WorkState {
     if (told_.exchange(Told::kAsked, std::memory_order_acq_rel) == Told::kEnded) tell();
   }
 
+  // Calls `then` when it is known that the operation fails, which is before it ends: for what the
+  // end of others may wait for. Never, of one that ends well. Once for a work; any thread.
+  void on_failing(std::function<void()> then) {
+    if_failing_ = std::move(then);
+    if (failing_.exchange(Told::kAsked, std::memory_order_acq_rel) == Told::kEnded) tell_failing();
+  }
+  // It is known now.
+  void failing() {
+    if (failing_.exchange(Told::kEnded, std::memory_order_acq_rel) == Told::kAsked) tell_failing();
+  }
+
   // Of operations that may end without the engine. Given before the Work is handed out.
   void set_quick(std::weak_ptr<QuickWork> quick) { quick_ = std::move(quick); }
   // Whether it is done, once what can be done now is done.
   bool look() const {
     if (done() || in_child()) return done();
     if (const auto quick = quick_.lock()) quick->look();
+    if (passed_ && !done() && passed_()) look_at_device();
     return done();
   }
   // For one operation more, of one owner, after another that ended well and had no on_done().
@@ -83,6 +95,8 @@ class WorkState {
   // Given before the Work is handed out.
   using Hold = std::function<Status(const Stream&)>;
   void set_hold(Hold hold) { hold_ = std::move(hold); }
+  // Of the same: whether the device has come past it, of which nobody tells the engine.
+  void set_passed(std::function<bool()> passed) { passed_ = std::move(passed); }
   // May be empty.
   const Hold& hold() const { return hold_; }
 
@@ -99,6 +113,13 @@ class WorkState {
     then();
   }
 
+  // Has the engine see that it is done, which it does by itself only a little later.
+  void look_at_device() const;
+  void tell_failing() {
+    const std::function<void()> then = std::move(if_failing_);
+    then();
+  }
+
   // What every operation touches comes first, in one cache line.
   std::atomic<std::size_t> open_;
   std::atomic<bool> done_;
@@ -110,7 +131,10 @@ class WorkState {
   std::weak_ptr<ProgressEngine> engine_;
   std::weak_ptr<QuickWork> quick_;
   std::function<void()> then_;
+  std::atomic<Told> failing_{Told::kNobody};
+  std::function<void()> if_failing_;
   Hold hold_;
+  std::function<bool()> passed_;
 };
 
 }  // namespace gradwire

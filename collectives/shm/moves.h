@@ -132,14 +132,6 @@ inline Range part_of(std::int64_t elems, std::int64_t each, std::int64_t part) {
   return {begin, begin + each < elems ? begin + each : elems};
 }
 
-// Piece i of `parts`, cut between cache lines: no two ranks write to one.
-inline Range line_piece(std::int64_t elems, std::size_t width, int parts, int i) {
-  const auto line = static_cast<std::int64_t>(64 / width);
-  const Range lines = piece((elems + line - 1) / line, parts, i);
-  const auto cut = [&](std::int64_t at) { return at * line < elems ? at * line : elems; };
-  return {cut(lines.begin), cut(lines.end)};
-}
-
 // Elements before rank q's row among rows of call.elems, or of call.lengths; q = size: of all rows.
 inline std::int64_t begin_of_row(const ShmCall& call, int q) {
   if (call.lengths.empty()) return q * call.elems;

@@ -17,6 +17,7 @@
 #include <array>
 #include <span>
 
+#include "collectives/schedules/line_piece.h"
 #include "collectives/shm/moves.h"
 #include "device/ops.h"
 

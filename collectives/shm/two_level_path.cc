@@ -34,6 +34,7 @@
 #include "collectives/cost/choice.h"
 #include "collectives/engine/staged_execution.h"
 #include "collectives/plan/path.h"
+#include "collectives/schedules/line_piece.h"
 #include "collectives/schedules/schedules.h"
 #include "collectives/schedules/selection.h"
 #include "collectives/shm/execution.h"

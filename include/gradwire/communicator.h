@@ -115,7 +115,7 @@ struct CommunicatorOptions {
   // of a host read from each other without a message (shared-memory segments) has no checksum.
   bool checksums = false;
   // Of all_reduce calls that name none, and of reduce_scatter calls if they have it.
-  std::string algorithm = "auto";
+  std::string algorithm = "auto";  // over NCCL, "two_level" sums GPU tensors by nodes (docs/gpu.md)
   // The node number of each rank of the job, used by two_level, blueconnect and "auto", also in
   // split groups. Equal on all ranks. Empty: if the ranks meet by a Rendezvous, the ranks of a host
   // (see `node`) form a node; otherwise nodes are unknown, and all ranks count as equally far.

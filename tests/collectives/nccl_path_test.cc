@@ -325,6 +325,20 @@ TEST_F(NcclFlightTest, SoAreThoseOfWhatWasEnqueuedInPart) {
   EXPECT_TRUE(execution_->settled(*transport_));
 }
 
+// A point is made by the next look, if not by this one.
+TEST_F(NcclFlightTest, WhereNoPointCanBeMadeNothingHasLeft) {
+  flight_->failed(Status(Code::kInternal, "half of it"), gpu::kStream);
+  emulation::refuse_events_after(0);
+  EXPECT_FALSE(settled_after_abort());
+  EXPECT_FALSE(execution_->settled(*transport_));
+  emulation::refuse_events_after(emulation::kEndless);
+  const Deadline until = deadline_in(20);
+  while (!execution_->settled(*transport_) && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_TRUE(execution_->settled(*transport_));
+}
+
 // Its caller could not wait any longer, and the stream may be gone.
 TEST_F(NcclFlightTest, AStreamThatIsForgottenIsNotWaitedFor) {
   device_hangs = true;

@@ -2,11 +2,11 @@
 """NCCL from PyTorch, on the tests' device (emulated.py), over the NCCL that the tests play: operations, CUDA graphs of them, and
 compress() over two levels, NCCL inside nodes and messages between them."""
 
+import datetime
 import itertools
 import os
 import re
 import threading
-import time
 import unittest
 import warnings
 
@@ -38,10 +38,7 @@ def operations(rank, size):
     work = dist.all_reduce(tensor, async_op=True)
     work.wait()
     assert torch.equal(tensor.cpu(), torch.full((1000,), size * (size - 1) / 2, device="cpu")), tensor
-    deadline = time.monotonic() + 60
-    while not work.is_completed():  # its end is seen a little later than the stream's
-        assert time.monotonic() < deadline, "the work has not ended"
-        time.sleep(0.001)
+    assert work.is_completed(), "the stream has come past it"
     assert f"CUDA device {rank}: NCCL" in gradwire.torch.describe(), gradwire.torch.describe()
     rows = torch.zeros(3 * size)
     dist.all_gather_into_tensor(rows, torch.full((3,), float(rank)))
@@ -107,6 +104,55 @@ def on_the_host(rank, size, specs, nodes):
     return trained(rank, size, specs, dist.new_group(pg_options=gradwire.torch.Options(transport="tcp")))
 
 
+def values_of(rank, dtype, elems):
+    return torch.sin(torch.arange(elems, dtype=torch.float64, device="cpu") * (rank + 1) * 0.37).to(dtype)
+
+
+def sums(rank, group):
+    """Of one part, of parts for all, of several tensors at once, and means; of two types."""
+    seen = {}
+    for dtype, elems in itertools.product((torch.float32, torch.bfloat16), (1, 5000, 30_001)):
+        values = values_of(rank, dtype, elems)
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX):
+            tensor = values.to(emulated.here(), copy=True)
+            dist.all_reduce(tensor, op, group=group)
+            seen[f"{dtype} {elems} {op}"] = tensor.cpu()
+        several = [values.to(emulated.here(), copy=True), values[: elems // 2].to(emulated.here()) * 2]
+        dist.all_reduce_coalesced(several, group=group)
+        seen.update({f"{dtype} {elems} tensor {i}": tensor.cpu() for i, tensor in enumerate(several)})
+    return seen
+
+
+def sums_on_devices(rank, size):
+    assert "by NCCL inside 2 nodes, by messages between them" in gradwire.torch.describe(), gradwire.torch.describe()
+    return sums(rank, None)
+
+
+def sums_on_the_host(rank, size, nodes):
+    os.environ["GRADWIRE_NODE"] = nodes[rank]
+    return sums(rank, dist.new_group(pg_options=gradwire.torch.Options(transport="tcp", algorithm="two_level")))
+
+
+def unlike(rank, size):
+    """What a rank is told where nodes sum tensors of other lengths."""
+    tensor = torch.zeros(100 if rank < 2 else 200)
+    try:
+        dist.all_reduce(tensor, async_op=True).wait(datetime.timedelta(seconds=60))
+    except dist.DistBackendError as error:
+        return str(error)
+    return "nothing"
+
+
+def on_host_ranks(size, function, *arguments):
+    """ranks.run() of processes whose tensors are the host's."""
+    kept = os.environ.pop("GRADWIRE_TEST_DEVICE")
+    emulated.DEVICE = "cpu"
+    try:
+        return ranks.run(size, function, *arguments)
+    finally:
+        os.environ["GRADWIRE_TEST_DEVICE"] = emulated.DEVICE = kept
+
+
 class OverNccl(unittest.TestCase):
     def test_operations(self):
         for size in SIZES:
@@ -129,15 +175,37 @@ class OverNccl(unittest.TestCase):
             self.assertRegex(log, r"ncclReduce rank \d: count")
             self.assertFalse(re.search("ncclSend", log), "between nodes by NCCL")
             runs.append(seen)
-        kept = os.environ.pop("GRADWIRE_TEST_DEVICE")
-        emulated.DEVICE = "cpu"
-        try:
-            wanted = ranks.run(len(nodes), on_the_host, specs, nodes)
-        finally:
-            os.environ["GRADWIRE_TEST_DEVICE"] = emulated.DEVICE = kept
+        wanted = on_host_ranks(len(nodes), on_the_host, specs, nodes)
         for seen, rank in itertools.product(runs, range(len(nodes))):
             training.close(seen[rank], seen[0], 0, f"rank {rank} and 0")
             training.close(seen[rank], wanted[rank], 0, f"rank {rank} and the host's")
+
+    def test_sums_over_two_levels(self):
+        nodes = ["one", "one", "two", "two"]
+        one, two, three, four = (values_of(rank, torch.float32, 5000) for rank in range(4))
+        wanted = [{"torch.float32 5000 RedOpType.SUM": (one + two) + (three + four)}] * 4
+        if not SHORT:
+            wanted = on_host_ranks(len(nodes), sums_on_the_host, nodes)
+        for tcp in (True,) if SHORT else (True, False):
+            seen, log = threads.run(nodes, sums_on_devices, tcp=tcp, inter_node="messages")
+            self.assertRegex(log, r"ncclReduce rank \d: count")
+            self.assertNotIn("ncclAllReduce", log)
+            for rank, name in itertools.product(range(len(nodes)), wanted[0]):
+                self.assertTrue(torch.equal(seen[rank][name], wanted[rank][name]), f"rank {rank}: {name}")
+
+    @unittest.skipIf(SHORT, "nccl_sums_on_levels_test has it")
+    def test_nodes_that_differ_are_named(self):
+        told, _ = threads.run(["one", "one", "two", "two"], unlike, tcp=True, inter_node="messages")
+        for rank, text in enumerate(told):
+            self.assertRegex(text, "all_reduce of [12]00", f"rank {rank}")
+
+    def test_what_joins_nodes_is_checked(self):
+        self.assertEqual(gradwire.torch.Options(inter_node="messages").algorithm, "two_level")
+        self.assertEqual(gradwire.torch.Options(inter_node="nccl", algorithm="ring").algorithm, "ring")
+        with self.assertRaisesRegex(ValueError, "inter_node=ucx .*messages or nccl"):
+            gradwire.torch.Options(inter_node="ucx")
+        with self.assertRaisesRegex(ValueError, "inter_node=messages with algorithm=ring"):
+            gradwire.torch.Options(inter_node="messages", algorithm="ring")
 
 
 if __name__ == "__main__":

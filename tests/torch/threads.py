@@ -69,7 +69,7 @@ def _hide_ucx():
         ctypes.CDLL(path)
 
 
-def _in_thread(rank, size, node, store, lock, function, arguments, results):
+def _in_thread(rank, size, node, inter_node, store, lock, function, arguments, results):
     try:
         backend = emulated.use("gradwire", rank)
         assert lock.acquire(timeout=ranks.GROUP_SECONDS), "another rank did not come to its store"
@@ -77,14 +77,14 @@ def _in_thread(rank, size, node, store, lock, function, arguments, results):
         with torch.autograd.set_multithreading_enabled(False):  # else a device has one thread for all ranks
             dist.init_process_group(backend, rank=rank, world_size=size, store=_Noticing(store, lock),
                                     timeout=datetime.timedelta(seconds=ranks.GROUP_SECONDS),
-                                    pg_options=gradwire.torch.Options(transport=f"nccl:{rank}"))
+                                    pg_options=gradwire.torch.Options(transport=f"nccl:{rank}", inter_node=inter_node))
             results[rank] = (True, ranks.on_host(function(rank, size, *arguments)))
             dist.destroy_process_group()
     except BaseException:  # noqa: BLE001: whatever it is, the caller shall print it
         results[rank] = (False, traceback.format_exc())
 
 
-def _threads(_rank, _size, nodes, tcp, function, arguments):
+def _threads(_rank, _size, nodes, tcp, inter_node, function, arguments):
     if tcp:
         _hide_ucx()
     calls = emulated.load()
@@ -92,7 +92,7 @@ def _threads(_rank, _size, nodes, tcp, function, arguments):
     torch._C._distributed_c10d._set_thread_isolation_mode(True)
     multi_threaded_pg._install_threaded_pg()
     store, lock, results = dist.HashStore(), threading.Lock(), [(False, "has not ended")] * len(nodes)
-    started = [threading.Thread(target=_in_thread, args=(r, len(nodes), nodes[r], store, lock, function, arguments, results), daemon=True)
+    started = [threading.Thread(target=_in_thread, args=(r, len(nodes), nodes[r], inter_node, store, lock, function, arguments, results), daemon=True)
                for r in range(len(nodes))]
     for thread in started:
         thread.start()
@@ -105,7 +105,7 @@ def _threads(_rank, _size, nodes, tcp, function, arguments):
     return [result for _, result in results], calls.take_nccl_log()
 
 
-def run(nodes, function, *arguments, tcp=False, seconds=300.0):
+def run(nodes, function, *arguments, tcp=False, inter_node="", seconds=300.0):
     """function(rank, size, *arguments) on a rank for each name of a node in `nodes`, whose transport is NCCL; their results in rank order,
     and what NCCL was called for. Messages go over TCP, or over UCX where it is. AssertionError: as of ranks.run()."""
-    return ranks.run(1, _threads, nodes, tcp, function, arguments, backend="gloo", seconds=seconds)[0]
+    return ranks.run(1, _threads, nodes, tcp, inter_node, function, arguments, backend="gloo", seconds=seconds)[0]

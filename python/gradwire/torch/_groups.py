@@ -27,12 +27,15 @@ class Options(extension.Options):
     transport: "auto", "shm", "ucx", "tcp" or "nccl" ("": GRADWIRE_TRANSPORT, else "auto").
     interface_name: the network interface ("": GRADWIRE_IFNAME, else the first usable one).
     algorithm: of reductions ("": "auto").
+    inter_node: over "nccl", what joins the nodes of a group in all_reduce, as the key of that name of compress(): "messages" (NCCL sums
+        inside nodes, UCX or TCP between them, algorithm "two_level"), or "nccl" ("": "nccl").
     links: the link parameters by which "auto" selects algorithms: "default", "cached" or "measured" ("": GRADWIRE_LINKS, else "default").
 
-    Equal on all ranks. Raises ValueError for a negative time, or a GRADWIRE_BLOCKING other than 0 or 1.
+    Equal on all ranks. Raises ValueError for a negative time, an inter_node that is none of these or does not go with the algorithm, or a
+    GRADWIRE_BLOCKING other than 0 or 1.
     """
 
-    def __init__(self, *, blocking=None, liveness=0.0, rendezvous=0.0, transport="", interface_name="", algorithm="", links=""):
+    def __init__(self, *, blocking=None, liveness=0.0, rendezvous=0.0, transport="", interface_name="", algorithm="", inter_node="", links=""):
         super().__init__()
         self.blocking = _blocking_by_environment() if blocking is None else bool(blocking)
         for name, seconds in (("liveness", liveness), ("rendezvous", rendezvous)):
@@ -42,8 +45,18 @@ class Options(extension.Options):
         self.rendezvous = float(rendezvous)
         self.transport = transport
         self.interface_name = interface_name
-        self.algorithm = algorithm
+        self.algorithm = _algorithm_of(algorithm, inter_node)
         self.links = links
+
+
+def _algorithm_of(algorithm, inter_node):
+    if inter_node not in ("", "messages", "nccl"):
+        raise ValueError(f"gradwire: inter_node={inter_node} (expected messages or nccl)")
+    if inter_node != "messages":
+        return algorithm
+    if algorithm not in ("", "auto", "two_level"):
+        raise ValueError(f"gradwire: inter_node=messages with algorithm={algorithm} (expected no algorithm, or two_level)")
+    return "two_level"
 
 
 def _blocking_by_environment():

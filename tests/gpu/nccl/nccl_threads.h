@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "collectives/device/nccl_backend.h"
+#include "collectives/device/nccl_two_levels.h"
 #include "collectives/group_communicator.h"
 #include "device/copy_lane.h"
 #include "tests/support/thread_ranks.h"
@@ -42,6 +43,11 @@ inline std::vector<std::string> on_nccl_threads(int ranks, const CommunicatorOpt
     auto path = make_nccl_path(world->members(), libraries, 0, 60);
     if (!path.has_value()) return std::string(path.error().message());
     world->add_path(std::move(path).value());
+    if (options.algorithm == "two_level") {
+      auto levels = make_nccl_two_levels(world->members(), {MemorySpace::kCuda, 0});
+      if (!levels.has_value()) return std::string(levels.error().message());
+      world->add_path(std::move(levels).value());
+    }
     return program(std::move(world));
   });
 }

@@ -98,6 +98,26 @@ TEST_F(WaitOnNccl, MakesTheStreamWait) {
   EXPECT_THAT(texts, Each(""));
 }
 
+// As soon as the stream has come past it.
+TEST_F(WaitOnNccl, IsDoneWhenItsStreamHasComePast) {
+  constexpr int kTimes = 20;
+  const auto texts = gpu::on_nccl_threads(
+      1, {.deadline_seconds = 60}, {GW_FAKE_NCCL},
+      [](std::unique_ptr<Communicator> world) -> std::string {
+        const OnDevice sum = gpu::uploaded(kValues);
+        const OwnStream own;
+        for (int i = 0; i < kTimes; ++i) {
+          auto work = world->all_reduce(sum.tensor<float>(), ReduceOp::kSum, own.options());
+          if (!work.has_value()) return text(work.error());
+          std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the engine sleeps
+          if (const Status past = cuda::synchronize(own.stream()); !past.ok()) return text(past);
+          if (!work.value().done()) return "not done in round " + std::to_string(i);
+        }
+        return "";
+      });
+  EXPECT_THAT(texts, Each(""));
+}
+
 // Until the stream has come past what may be on it.
 TEST(NcclFlights, OneThatFailedHasNotLeftBeforeItsStreamHasComePast) {
   const OwnStream own;
