@@ -15,7 +15,8 @@
 
 // GoogleTest's, null in a program without it: the linker looks for neither.
 testing::UnitTest* unit_test() __asm__("_ZN7testing8UnitTest11GetInstanceEv") __attribute__((weak));
-#pragma weak _ZNK7testing8UnitTest17current_test_infoEv
+const testing::TestInfo* test_info(const testing::UnitTest*) __asm__(
+    "_ZNK7testing8UnitTest17current_test_infoEv") __attribute__((weak));
 
 namespace gradwire::mutants {
 namespace {
@@ -33,7 +34,7 @@ int switched() {
 
 std::string test_now() {
   if (unit_test == nullptr) return "";
-  const testing::TestInfo* const test = unit_test()->current_test_info();
+  const testing::TestInfo* const test = test_info(unit_test());
   if (test == nullptr) return "";
   return std::string(test->test_suite_name()) + "." + test->name();
 }

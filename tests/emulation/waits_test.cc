@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -68,6 +69,27 @@ TEST(Waits, AStreamThatIsHeldUpEndsTheWaitForIt) {
   emulation::release(stream.stream().native);
   EXPECT_THAT(late, fails(Code::kTimedOut, "CUDA device 0", "0.1"));
   EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+}
+
+// Its matrices come with the stream.
+TEST(Waits, AProductIsMadeWhenItsStreamComesToIt) {
+  const cuda::OwnedStream stream = make_stream_apart();
+  const Buffer here = make_buffer(kPinned), out = make_buffer(kPinned);
+  const Buffer factors = make_buffer(kDevice), products = make_buffer(kDevice);
+  const auto matrix = [](const Buffer& buffer) {
+    return buffer.tensor(Shape::matrix(2, 2), DType::kF32);
+  };
+  auto* const values = reinterpret_cast<float*>(here.bytes().data());
+  std::iota(values, values + 4, 1.0F);
+  emulation::hold(stream.stream().native);
+  EXPECT_TRUE(copy_bytes(here.bytes(), kPinned, factors.bytes(), kDevice, stream.stream()).ok());
+  EXPECT_TRUE(gemm(matrix(factors), matrix(factors), matrix(products), {}, stream.stream()).ok());
+  EXPECT_TRUE(copy_bytes(products.bytes(), kDevice, out.bytes(), kPinned, stream.stream()).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  emulation::release(stream.stream().native);
+  EXPECT_TRUE(cuda::synchronize(stream.stream()).ok());
+  const auto* const seen = reinterpret_cast<const float*>(out.bytes().data());
+  EXPECT_THAT(std::vector<float>(seen, seen + 4), testing::ElementsAre(7, 10, 15, 22));
 }
 
 // What a stream was given before runs, what it is given later does not, also behind a second gate.

@@ -10,6 +10,7 @@ out). First every test runs once without a mutant, which tells how long it takes
 shortest first, until one fails or hangs. What has been tried stands in BUILD/mutants.jsonl, a line for each, and is not tried again
 while its source is the same (--again: what survived is). Ends with 1 where a mutant survives that survivors.toml does not name."""
 import argparse
+import ast
 import collections
 import hashlib
 import json
@@ -23,7 +24,8 @@ import time
 
 import mutants
 
-# (program, arguments), those that find most in the shortest time first. A test in Python has the program as its library.
+# (program, arguments), those that find most in the shortest time first. A test in Python has the program as its library; its arguments
+# are the file and the cases that are wanted, all without them.
 PROGRAMS = [
     ("tests/emulation/emulation_tests", []),
     ("tests/emulation/waits_test", []),
@@ -44,6 +46,7 @@ PROGRAMS = [
     ("tests/gpu/messages/device_message_tests", ["--file=aggregate_test"]),
     ("tests/gpu/nccl/nccl_two_levels_test", []),
     ("tests/gpu/library/libgradwire_emulated.so", ["tests/torch/device_test.py"]),
+    ("tests/gpu/library/libgradwire_emulated.so", ["tests/torch/compression_test.py", "Compression.test_top_k_by_hand"]),
 ]
 WITHOUT_GOOGLETEST = ("tests/gpu/library/",)  # such a program, or test in Python, is one test
 SKIPPED = 77  # exit status
@@ -59,15 +62,35 @@ def name_of(program):
     return " ".join([program[0].split("/")[-1], *program[1]])
 
 
+def is_python(program):
+    return program[0].endswith(".so")
+
+
 def is_one_test(program):
-    return program[0].startswith(WITHOUT_GOOGLETEST)
+    return program[0].startswith(WITHOUT_GOOGLETEST) and not is_python(program)
+
+
+def wanted_tests(program, tests):
+    """The arguments that have a program run these alone."""
+    if is_one_test(program):
+        return []
+    return list(tests) if is_python(program) else ["--gtest_filter=" + ":".join(tests)]
+
+
+def cases_of(build, program):
+    """Of a test in Python: those that are given, or its methods."""
+    if program[1][1:]:
+        return program[1][1:]
+    code = ast.parse((build.parent / program[1][0]).read_text())
+    return [f"{one.name}.{method.name}" for one in code.body if isinstance(one, ast.ClassDef)
+            for method in one.body if isinstance(method, ast.FunctionDef) and method.name.startswith("test")]
 
 
 def command_of(build, program):
-    if not program[0].endswith(".so"):
+    if not is_python(program):
         return [build / program[0], *program[1]]
     tree = build.parent
-    return [sys.executable, tree / "tests/torch/in_environment.py", build / program[0], tree / program[1][0], *program[1][1:], "--failfast"]
+    return [sys.executable, tree / "tests/torch/in_environment.py", build / program[0], tree / program[1][0], "--failfast"]
 
 
 def run(build, program, environment, limit, more=()):
@@ -87,8 +110,27 @@ def run(build, program, environment, limit, more=()):
     return status, time.monotonic() - begin
 
 
+def learn_cases(build, program):
+    """learn() of a test in Python: each method in a process of its own."""
+    learned = []
+    run(build, program, {}, 3600, cases_of(build, program)[:1])  # what is compiled once is not counted
+    for case in cases_of(build, program):
+        with tempfile.TemporaryDirectory() as folder:
+            reached = pathlib.Path(folder) / "reached"
+            status, took = run(build, program, {"GRADWIRE_MUTANTS_REACHED": str(reached), "GRADWIRE_EMULATION_SEED": "1"}, 3600, [case])
+            if status == SKIPPED:
+                return None
+            if status != 0:
+                raise SystemExit(f"{name_of(program)} {case} fails without a mutant")
+            switches = {int(line.partition(" ")[0]) for line in reached.read_text().splitlines()} if reached.exists() else set()
+            learned.append({"test": case, "seconds": took, "switches": sorted(switches)})
+    return learned
+
+
 def learn(build, program):
     """Of each test of the program: its seconds, and the switches that it comes to. None where it is skipped."""
+    if is_python(program):
+        return learn_cases(build, program)
     with tempfile.TemporaryDirectory() as folder:
         said, reached = pathlib.Path(folder) / "said.json", pathlib.Path(folder) / "reached"
         status, took = run(build, program, {"GRADWIRE_MUTANTS_REACHED": str(reached), "GRADWIRE_EMULATION_SEED": "1"}, 3600,
@@ -167,7 +209,7 @@ def try_mutant(build, number, known, stop):
             if time.monotonic() > stop:
                 return None
             status, _ = run(build, program, {"GRADWIRE_MUTANT": str(number), "GRADWIRE_EMULATION_SEED": str(round_number)},
-                            TIMES * seconds + MORE_SECONDS, [] if is_one_test(program) else ["--gtest_filter=" + ":".join(tests)])
+                            TIMES * seconds + MORE_SECONDS, wanted_tests(program, tests))
             if status != 0:
                 return {"outcome": "found", "by": f"{name_of(program)} {tests[0]}" + (" ..." if len(tests) > 1 else ""),
                         "round": round_number}
