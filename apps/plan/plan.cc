@@ -32,7 +32,7 @@ std::string heading(const PlanQuestion& q) {
 }
 
 void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
-  const bool staged = q.parallel.pp > 1;
+  const bool staged = q.parallel.has_stages();
   const auto messages = [staged](const std::string& text) {
     return staged ? format(" %12s", text.c_str()) : std::string();
   };
@@ -68,7 +68,7 @@ void print_memory(const PlanQuestion& q, const std::vector<PlanMemory>& rows) {
 }
 
 void print_ranks(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
-  if (q.parallel.pp == 1) return;
+  if (!q.parallel.has_stages()) return;
   std::printf("\nMemory of the ranks of a pipeline, %s with %lld micro-batches, zero %lld\n",
               to_string(q.parallel.order).c_str(), static_cast<long long>(q.accumulate),
               static_cast<long long>(q.zero));
@@ -101,7 +101,7 @@ void print_ranks(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
 }
 
 std::string rank_lines(const PlanQuestion& q, const std::vector<PlanRank>& rows) {
-  if (q.parallel.pp == 1) return {};
+  if (!q.parallel.has_stages()) return {};
   std::string text;
   for (const PlanRank& row : rows) {
     nlohmann::ordered_json json;

@@ -1,6 +1,7 @@
 #include "apps/plan/plan_mesh_page.h"
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 
 #include "apps/plan/plan_mesh_template.h"
@@ -64,6 +65,18 @@ PageJson points_json(const MeshSearchResult& result) {
   return points;
 }
 
+// Times of tables as a page writes them.
+std::string with_micro_sign(std::string text) {
+  for (std::size_t at = text.find(" us"); at != std::string::npos; at = text.find(" us", at)) {
+    const std::size_t end = at + 3;
+    const bool is_word =
+        end < text.size() && std::isalnum(static_cast<unsigned char>(text[end])) != 0;
+    if (!is_word) text.replace(at, 3, " \u00b5s");
+    at = end;
+  }
+  return text;
+}
+
 std::string phase_rows(const MeshAnswer& row) {
   std::string html;
   for (const NamedPhase& phase : named_phases(row.phases)) {
@@ -71,7 +84,7 @@ std::string phase_rows(const MeshAnswer& row) {
         row.ticks > 0 ? 100.0 * static_cast<double>(phase.ticks) / static_cast<double>(row.ticks)
                       : 0;
     html += std::string("<tr><th>") + phase.name + "</th><td>" +
-            time_text(static_cast<double>(phase.ticks) * kSecondsOfTick) +
+            with_micro_sign(time_text(static_cast<double>(phase.ticks) * kSecondsOfTick)) +
             format("</td><td>%.1f %%</td></tr>\n", share);
   }
   return html;
@@ -82,17 +95,18 @@ std::string phase_rows(const MeshAnswer& row) {
 Result<std::string> mesh_page(const std::string& heading, const MeshProblem& problem,
                               const MeshSearchResult& result, const MeshAnswer& row) {
   GW_ASSIGN(const PageJson timeline, timeline_json(problem, row));
-  return filled(kPlanMeshPage,
-                {{"title", escaped(to_string(row.choice))},
-                 {"setup", escaped(heading)},
-                 {"step", time_text(static_cast<double>(row.ticks) * kSecondsOfTick)},
-                 {"phases", phase_rows(row)},
-                 {"table", escaped(mesh_table(result))},
-                 {"data", script_json({{"memory", memory_json(row)},
-                                       {"timeline", timeline},
-                                       {"points", points_json(result)},
-                                       {"chosen", to_string(row.choice)}})},
-                 {"chartjs", std::string(kChartJs, kChartJsBytes)}});
+  return filled(
+      kPlanMeshPage,
+      {{"title", escaped(to_string(row.choice))},
+       {"setup", escaped(heading)},
+       {"step", with_micro_sign(time_text(static_cast<double>(row.ticks) * kSecondsOfTick))},
+       {"phases", phase_rows(row)},
+       {"table", escaped(with_micro_sign(mesh_table(result)))},
+       {"data", script_json({{"memory", memory_json(row)},
+                             {"timeline", timeline},
+                             {"points", points_json(result)},
+                             {"chosen", to_string(row.choice)}})},
+       {"chartjs", std::string(kChartJs, kChartJsBytes)}});
 }
 
 }  // namespace gradwire

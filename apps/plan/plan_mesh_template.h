@@ -25,6 +25,7 @@ inline constexpr char kPlanMeshPage[] = R"page(<!doctype html>
 <canvas class="line" id="timeline"></canvas>
 <h2>Memory of the ranks of its pipeline</h2>
 <div class="chart"><canvas id="memory"></canvas></div>
+<p class="small"><span id="room"></span> Held as gradwire train --memory counts it. Not counted: buckets on their way and what exchanges pack tensors in, which under ZeRO 3 may be much of the peak.</p>
 <h2>Time and memory of the rows</h2>
 <div class="chart"><canvas id="points"></canvas></div>
 <h2>All rows</h2>
@@ -34,7 +35,10 @@ inline constexpr char kPlanMeshPage[] = R"page(<!doctype html>
 const data = @@data@@;
 const colours = ["#1f4e99", "#d1495b", "#2a9d5c", "#8e5bb5", "#e08e1b", "#0f8b9d", "#7a5c3e", "#c2448f", "#6b7a00", "#444c56", "#9aa3ad", "#b8c0c8"];
 const seconds = s => s >= 1 ? +s.toPrecision(4) + " s" : s >= 1e-3 ? +(s * 1e3).toPrecision(4) + " ms" : +(s * 1e6).toPrecision(4) + " µs";
-const bytes = b => b >= 2 ** 30 ? +(b / 2 ** 30).toPrecision(3) + " GiB" : b >= 2 ** 20 ? +(b / 2 ** 20).toPrecision(3) + " MiB" : +(b / 1024).toPrecision(3) + " KiB";
+const bytes = b => b < 1024 ? Math.round(b) + " B" : b >= 2 ** 30 ? +(b / 2 ** 30).toPrecision(3) + " GiB" : b >= 2 ** 20 ? +(b / 2 ** 20).toPrecision(3) + " MiB" : +(b / 1024).toPrecision(3) + " KiB";
+const share = (b, of) => +(100 * b / of).toPrecision(3) + " %";
+// Ticks of powers of two, at most seven of them.
+const byteAxis = most => { const step = 2 ** Math.ceil(Math.log2(Math.max(most, 1) / 6)); return { beginAtZero: true, max: Math.ceil(most / step) * step, ticks: { stepSize: step, callback: bytes } }; };
 const kinds = ["forward", "backward", "backward, inputs", "backward, weights", "message", "reduction", "gathering of parameters", "compression, messages", "optimizer"];
 const shades = ["#5b8fd9", "#2a9d5c", "#55b98a", "#9bd0b2", "#c9a227", "#d1495b", "#8e5bb5", "#0f8b9d", "#7a5c3e"];
 const shown = [...new Set(data.timeline.spans.map(s => s[1]))].sort();
@@ -60,19 +64,27 @@ function draw() {
   for (let i = 0; i <= 4; i++) { const t = data.timeline.seconds * i / 4, text = seconds(t); c.fillText(text, Math.min(x(t), width - 8 - c.measureText(text).width), height - 9); }
 }
 draw(); window.addEventListener("resize", draw);
+const totals = data.memory.classes[0].bytes.map((_, r) => data.memory.classes.reduce((sum, one) => sum + one.bytes[r], 0));
+const most = Math.max(...totals), device = data.memory.room;
+// Bars that the device's line would press flat have a scale of their own.
+const lined = device <= 4 * most;
+document.getElementById("room").textContent = `Device: ${bytes(device)}${lined ? " (the dashed line)" : ", beyond the scale"}; rank ${totals.indexOf(most)}, the fullest, has ${bytes(most)}, ${share(most, device)} of it.`;
 const room = { id: "room", afterDatasetsDraw(chart) {
-  const y = chart.scales.y.getPixelForValue(data.memory.room), { left, right } = chart.chartArea, c = chart.ctx;
+  if (!lined) return;
+  const y = chart.scales.y.getPixelForValue(device), { left, right } = chart.chartArea, c = chart.ctx, text = "device: " + bytes(device);
   c.save(); c.strokeStyle = "#1b1f24"; c.setLineDash([6, 4]); c.beginPath(); c.moveTo(left, y); c.lineTo(right, y); c.stroke();
-  c.fillStyle = "#1b1f24"; c.font = "12px system-ui, sans-serif"; c.fillText("device: " + bytes(data.memory.room), left + 6, y - 5); c.restore();
+  c.font = "12px system-ui, sans-serif"; const width = c.measureText(text).width;
+  c.fillStyle = "#fff"; c.fillRect(right - width - 12, y - 20, width + 8, 16);
+  c.fillStyle = "#1b1f24"; c.fillText(text, right - width - 8, y - 8); c.restore();
 } };
 new Chart(document.getElementById("memory"), { type: "bar", plugins: [room],
-  data: { labels: data.memory.classes[0].bytes.map((_, r) => "rank " + r), datasets: data.memory.classes.map((one, i) => ({ label: one.name, data: one.bytes, backgroundColor: colours[i % colours.length] })) },
-  options: { animation: false, maintainAspectRatio: false, scales: { x: { stacked: true }, y: { stacked: true, suggestedMax: data.memory.room * 1.08, ticks: { callback: bytes } } },
+  data: { labels: totals.map((b, r) => totals.length > 12 ? "rank " + r : ["rank " + r, bytes(b) + ", " + share(b, device)]), datasets: data.memory.classes.map((one, i) => ({ label: one.name, data: one.bytes, maxBarThickness: 120, backgroundColor: colours[i % colours.length] })) },
+  options: { animation: false, maintainAspectRatio: false, scales: { x: { stacked: true, grid: { display: false } }, y: { stacked: true, ...byteAxis(lined ? Math.max(device * 1.1, most) : most) } },
     plugins: { legend: { position: "bottom" }, tooltip: { callbacks: { label: item => item.dataset.label + ": " + bytes(item.parsed.y) } } } } });
 const others = data.points.filter(p => p.name !== data.chosen), chosen = data.points.filter(p => p.name === data.chosen);
 new Chart(document.getElementById("points"), { type: "scatter",
   data: { datasets: [{ label: "this mesh", data: chosen, backgroundColor: "#d1495b", pointRadius: 7 }, { label: "other rows", data: others, backgroundColor: "#1f4e99", pointRadius: 4 }] },
-  options: { animation: false, maintainAspectRatio: false, scales: { x: { title: { display: true, text: "time of a step" }, ticks: { callback: seconds } }, y: { beginAtZero: true, title: { display: true, text: "memory of the fullest rank" }, ticks: { callback: bytes } } },
+  options: { animation: false, maintainAspectRatio: false, scales: { x: { title: { display: true, text: "time of a step" }, ticks: { callback: seconds } }, y: { ...byteAxis(Math.max(...data.points.map(p => p.y))), title: { display: true, text: "memory of the fullest rank" } } },
     plugins: { legend: { position: "bottom" }, tooltip: { callbacks: { label: item => item.raw.name + ": " + seconds(item.raw.x) + ", " + bytes(item.raw.y) } } } } });
 </script></body></html>
 )page";

@@ -150,7 +150,7 @@ Result<PlanRanks> plan_ranks(const PlanQuestion& q) {
     GW_TRY(add_image_rank(q, ranks).with_context("plan: --parallel " + to_string(q.parallel)));
     return ranks;
   }
-  if (q.parallel.pp == 1) return ranks;
+  if (!q.parallel.has_stages()) return ranks;
   if (const auto rule = q.parallel.stream_rule(static_cast<int>(q.accumulate))) {
     GW_TRY(add_stream_ranks(q, *rule, ranks)
                .with_context("plan: --parallel " + to_string(q.parallel)));

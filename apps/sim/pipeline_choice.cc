@@ -3,6 +3,7 @@
 #include "apps/whole_file.h"
 #include "base/text.h"
 #include "trainer/pipeline/generate.h"
+#include "trainer/pipeline/stream.h"
 #include "trainer/pipeline/text.h"
 
 namespace gradwire {
@@ -29,6 +30,14 @@ Result<PipelineSchedule> choose_pipeline(const std::string& text, int ranks, int
     return generate_pipeline(spec, ranks, micro_batches, is_asynchronous(spec.kind) ? steps : 1);
   }
   GW_ASSIGN(const std::string contents, read_whole_file(spec.path));
+  if (is_stream(contents)) {
+    return Status(
+        Code::kUnsupported,
+        format("pipeline schedule %s: a stream without an end (expected a schedule of one "
+               "step; pipedream and 2bw have streams by their names, and gradwire inspect "
+               "schedule pipeline reads files of them)",
+               spec.text().c_str()));
+  }
   auto read = parse_pipeline(contents);
   if (!read.has_value()) return read.error().with_context(spec.path);
   GW_TRY(check_number(spec, "ranks", read.value().size(), ranks));

@@ -60,9 +60,10 @@ std::string canonical(const Registry& registry, const std::string& compressor) {
 Result<std::unique_ptr<RankModel>> hold_model(const TrainOptions& o, const Problem& problem,
                                               MeshGroups& groups, const Stream& stream) {
   RankModelOptions options{.shared = problem.shared, .gathers = o.zero == 3, .stream = stream};
-  options.stream_rule = o.parallel.stream_rule(static_cast<int>(o.accumulate));
-  if (o.parallel.pp == 1) options.stream_rule.reset();
-  if (o.parallel.pp > 1 && !options.stream_rule) {
+  if (o.parallel.has_stages()) {
+    options.stream_rule = o.parallel.stream_rule(static_cast<int>(o.accumulate));
+  }
+  if (o.parallel.has_stages() && !options.stream_rule) {
     GW_ASSIGN(options.schedule, choose_pipeline(to_string(o.parallel.order), o.parallel.pp,
                                                 static_cast<int>(o.accumulate)));
   }

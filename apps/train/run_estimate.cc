@@ -116,7 +116,7 @@ Result<RankNeeds> most_of(const TrainOptions& o, const Problem& problem,
     }
     return largest;
   };
-  if (o.parallel.pp == 1) {
+  if (!o.parallel.has_stages()) {
     GW_TRY(add(nullptr).error());
     return most;
   }

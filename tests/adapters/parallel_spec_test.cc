@@ -191,6 +191,9 @@ TEST(ParallelSpec, AMissingDpTakesTheRanksThatAreLeft) {
   EXPECT_EQ(mesh_for("tp=2", 6), (MeshSizes{1, 3, 2}));
   EXPECT_EQ(mesh_for("pp=3,tp=2", 6), (MeshSizes{3, 1, 2}));
   EXPECT_EQ(mesh_for("pp=3,tp=2,dp=1", 6), (MeshSizes{3, 1, 2}));
+  EXPECT_EQ(mesh_for("pp=1/2bw", 4), (MeshSizes{1, 4, 1}));
+  EXPECT_TRUE(parsed("pp=1/2bw").has_stages());
+  EXPECT_FALSE(parsed("pp=1/pipedream").has_stages());
 }
 
 TEST(ParallelSpec, AMeshThatDoesNotFitIsRefusedWithItsProduct) {

@@ -23,6 +23,20 @@ MPIRUN = '#!/bin/sh\nshift 2\nexec "$@"\n'
 # Examples that cannot succeed on every machine, what is added to them, and what they must say instead of a complaint about flags.
 ELSEWHERE = {"mpi": ("", "tell which MPI"), "record": ("", "tell which MPI"),
              "data fetch": (" --url http://127.0.0.1:9/none", "cannot fetch")}
+# Whose rows of the page have the keys of each kind of line.
+SEARCHES = {"`plan --cluster`", "`plan search`"}
+CLUSTER = """[device.cpu]
+memory = "1G"
+macs_per_second = 1e9
+[link.wire]
+latency = 1e-5
+bandwidth = 1e8
+[[node]]
+name = "node"
+devices = 2
+device = "cpu"
+link = "wire"
+"""
 RECORD = {"version": 1, "rank": 0, "size": 2, "generation": 0, "message": "rank 1 lost", "lost": [1], "operations": [
     {"communicator": 0, "number": 3, "name": "all_reduce", "elems": 7, "state": "failed", "waiting_for": [1]}]}
 
@@ -164,7 +178,7 @@ class Json(unittest.TestCase):
                      ("`sim pipeline`", ("sim", "pipeline", "--ranks", "2")),
                      ("`version`", ("version",))]
             documented = {name: set(re.findall(r"`(\w+)`", keys)) for name, _, keys in rows(PAGE.read_text(), "JSON")}
-            self.assertEqual(set(documented) - {name for name, _ in calls}, {"`data fetch`"})
+            self.assertEqual(set(documented) - {name for name, _ in calls}, {"`data fetch`", *SEARCHES})
             for name, words in calls:
                 with self.subTest(" ".join(words)):
                     lines = self.lines(*words, "--json")
@@ -175,6 +189,26 @@ class Json(unittest.TestCase):
                         self.assertLessEqual(keys, documented[name])
                     else:
                         self.assertEqual(documented[name] - keys - optional, set())
+
+    def test_searches_print_the_documented_keys_of_each_kind(self):
+        page = {name: keys for name, _, keys in rows(PAGE.read_text(), "JSON")}
+        with tempfile.TemporaryDirectory() as scratch:
+            cluster = str(pathlib.Path(scratch) / "cluster.toml")
+            pathlib.Path(cluster).write_text(CLUSTER)
+            search = ("plan", "search", "--graph", "inception", "--cluster", cluster, "--json")
+            printed = {"`plan --cluster`": self.lines("plan", *"--model mlp --image 1x8x8 --batch 8 --rows 2 --why 1".split(),
+                                                      "--cluster", cluster, "--json"),
+                       "`plan search`": self.lines(*search, "--method", "expert") + self.lines(*search, "--method", "dapple")}
+        self.assertEqual(set(printed), SEARCHES)
+        for name, lines in printed.items():
+            wanted = {}
+            for kinds, keys in re.findall(r"`kind` \(([^)]*)\): ([^;]*)", page[name]):
+                for kind in re.findall(r"`(\w+)`", kinds):
+                    wanted[kind] = {"kind", *re.findall(r"`(\w+)`", keys)}
+            found = {}
+            for line in lines:
+                self.assertEqual(found.setdefault(line["kind"], set(line)), set(line), line)
+            self.assertEqual(found, wanted, name)
 
     def test_a_file_leaves_the_table(self):
         with tempfile.TemporaryDirectory() as scratch:

@@ -321,6 +321,10 @@ TEST(InspectPipeline, StreamsAreCheckedPrintedAndReadBack) {
                   .ok());
   EXPECT_THAT(inspected({"pipeline", "file[" + path + "]"}),
               ::testing::AllOf(HasSubstr("does not close"), HasSubstr("0OPT")));
+  const std::string layered = inspected({"pipeline", "2bw[stages=3+4]", "2", "2", "--csv"});
+  EXPECT_THAT(layered, HasSubstr("place,0,1\nlayers,3,4\nstart\n"));
+  ASSERT_TRUE(write_whole_file(path, layered).ok());
+  EXPECT_THAT(inspected({"pipeline", "file[" + path + "]"}), HasSubstr("\nlayers 3 4\nstart\n"));
 }
 
 TEST(InspectPipeline, ListsAreCheckedAndPrinted) {

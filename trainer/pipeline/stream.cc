@@ -55,6 +55,7 @@ class Unroller {
   explicit Unroller(const PipelineStream& stream)
       : stream_(stream), counts_(static_cast<std::size_t>(stream.stages())) {
     schedule_.rank_of.push_back(stream.rank_of);
+    schedule_.layers = stream.layers;
     schedule_.ranks.resize(stream.period.size());
   }
 
@@ -138,6 +139,9 @@ Status check_stream_shape(const PipelineStream& stream) {
     if (rank < 0 || rank >= stream.size()) {
       return wrong("is a stage's rank", static_cast<std::size_t>(rank), "one that is there");
     }
+  }
+  if (!stream.layers.empty() && stream.layers.size() != stream.rank_of.size()) {
+    return wrong("stages with layers", stream.layers.size(), "none, or all");
   }
   if (stream.micro_batches < 1 || stream.window < 1 || stream.versions < 1) {
     return wrong("micro-batches, or an empty window",
@@ -233,7 +237,8 @@ Result<PipelineStream> generate_stream(const PipelineSpec& spec, int ranks, int 
   PipelineStream stream{.micro_batches = each ? 1 : micro_batches,
                         .window = ranks,
                         .versions = each ? ranks : 2,
-                        .rank_of = whole.rank_of.front()};
+                        .rank_of = whole.rank_of.front(),
+                        .layers = whole.layers};
   stream.start = cut_steps(whole, 0, before, stream);
   stream.period = cut_steps(whole, before, before + 1, stream);
   stream.drain = cut_steps(whole, before + 1, steps, stream);

@@ -25,6 +25,7 @@ struct PipelineStream {
   int window = 0;                 // of micro-batches' numbers
   int versions = 0;               // of versions' numbers
   std::vector<int> rank_of = {};  // by stage
+  std::vector<int> layers = {};   // as PipelineSchedule::layers
   Lists start = {};
   Lists period = {};
   Lists drain = {};  // behind so many repetitions of the period, none among them
@@ -51,6 +52,7 @@ Status check_stream(const PipelineStream& stream);
 
 //   stream ranks=2 stages=2 micro-batches=1 window=2 versions=2
 //   place 0 1
+//   layers 3 4                        may be left out
 //   start
 //   rank 0: 0F0 0F1 ...               as pipeline_text() has them
 //   rank 1: ...

@@ -23,8 +23,15 @@ class StreamReader {
   Result<PipelineStream> read() {
     GW_TRY(head());
     GW_TRY(place());
+    GW_ASSIGN(std::string_view name, next(kPartNames[0]));
+    if (name == "layers") {
+      GW_TRY(layers());
+      GW_ASSIGN(name, next(kPartNames[0]));
+    }
     for (std::size_t part = 0; part < kParts.size(); ++part) {
-      GW_ASSIGN(const std::string_view name, next(kPartNames[part]));
+      if (part > 0) {
+        GW_ASSIGN(name, next(kPartNames[part]));
+      }
       if (name != kPartNames[part]) return cursor_.error(name, kPartNames[part]);
       GW_TRY(end_of_line());
       for (int rank = 0; rank < ranks_; ++rank) {
@@ -84,6 +91,18 @@ class StreamReader {
     return end_of_line();
   }
 
+  Status layers() {
+    for (int stage = 0; stage < stages_; ++stage) {
+      const std::string_view word = cursor_.word();
+      const auto count = to_int(word);
+      if (!count || *count < 1 || *count > kMostStages) {
+        return cursor_.error(word, format("the layers of stage %d, 1 to %d", stage, kMostStages));
+      }
+      stream_.layers.push_back(static_cast<int>(*count));
+    }
+    return end_of_line();
+  }
+
   // A rank's line of CSV may be empty.
   Status operations(std::vector<PipelineOp>& ops, int rank) {
     if (csv_) {
@@ -115,6 +134,8 @@ std::string stream_head(const PipelineStream& stream) {
       format("stream ranks=%d stages=%d micro-batches=%d window=%d versions=%d\nplace",
              stream.size(), stream.stages(), stream.micro_batches, stream.window, stream.versions);
   for (const int rank : stream.rank_of) text += " " + std::to_string(rank);
+  if (!stream.layers.empty()) text += "\nlayers";
+  for (const int count : stream.layers) text += " " + std::to_string(count);
   return text + "\n";
 }
 

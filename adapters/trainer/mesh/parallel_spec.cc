@@ -323,9 +323,6 @@ Result<MeshSizes> ParallelSpec::mesh(int ranks) const {
     GW_ASSIGN(sizes, with_all_replicas(sizes, ranks));
   }
   GW_TRY(check_mesh(sizes, ranks));
-  if (order.kind == OrderKind::k2bw && pp == 1) {
-    return Status(Code::kInvalidArgument, "2bw on one rank (expected pp=2 or more)");
-  }
   if (order.kind == OrderKind::kChimera) {
     auto both = mesh_both_ways(sizes);
     if (!both.has_value()) return both.error().with_context(to_string(order));

@@ -95,11 +95,12 @@ struct ParallelSpec {
   // Pipes that go through the stages: 2 under chimera, each with its share of a replica's
   // micro-batches.
   int pipes() const { return pp > 1 && order.kind == PipelineOrder::Kind::kChimera ? 2 : 1; }
+  // Whether ranks go by a schedule: with one stage, too, where 2bw delays its weights.
+  bool has_stages() const { return pp > 1 || order.kind == PipelineOrder::Kind::k2bw; }
   // Of an order without a flush: what ranks do, with so many micro-batches a step; else nullopt.
   std::optional<StreamRule> stream_rule(int micro_batches) const;
   // The mesh of a job of so many ranks, of both ways where there are two pipes. kInvalidArgument,
-  // with the products, where they do not fit, for two pipes of an odd number of ranks, and for 2bw
-  // of one.
+  // with the products, where they do not fit, and for two pipes of an odd number of ranks.
   Result<MeshSizes> mesh(int ranks) const;
 
   friend bool operator==(const ParallelSpec&, const ParallelSpec&) = default;

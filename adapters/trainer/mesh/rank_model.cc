@@ -43,9 +43,7 @@ Result<std::unique_ptr<RankModel>> RankModel::create(const Model<float>& whole,
   const bool in_stages = options.schedule || options.stream_rule;
   if (divides_data && in_stages) {
     return Status(Code::kUnsupported,
-                  format("stages of a model whose data ranks divide (got a schedule of %d ranks, "
-                         "expected pp=1)",
-                         options.schedule->size()));
+                  "stages of a model whose data ranks divide (got a schedule, expected none)");
   }
   std::unique_ptr<Stages> stages;
   ModelDivision division{.shared = options.shared};

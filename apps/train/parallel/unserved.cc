@@ -79,7 +79,7 @@ const std::vector<Unserved>& unserved_when_divided() {
        [](Options o) { return is_on_device(o) && o.clip_worker > 0; }},
       // A boundary between stages has all samples of a micro-batch, and whole images.
       {"tp", "pp=", "pp=1, or megatron",
-       [](Options o) { return o.parallel.pp > 1 && divides_images(o); }},
+       [](Options o) { return o.parallel.has_stages() && divides_images(o); }},
       {"tp", "--device", "--device cpu, or megatron",
        [](Options o) { return is_on_device(o) && divides_images(o); }},
   };
@@ -88,8 +88,9 @@ const std::vector<Unserved>& unserved_when_divided() {
 
 Status check_division_served(const TrainOptions& options) {
   for (const Unserved& one : unserved_when_divided()) {
-    const int ranks = one.axis == "pp" ? options.parallel.pp : options.parallel.tp;
-    if (ranks == 1 || !one.asked(options)) continue;
+    const ParallelSpec& spec = options.parallel;
+    const bool divided = one.axis == "pp" ? spec.has_stages() : spec.tp > 1;
+    if (!divided || !one.asked(options)) continue;
     return {Code::kUnsupported, "train: " + std::string(one.flag) + " with --parallel " +
                                     to_string(options.parallel) + " (expected " +
                                     std::string(one.served) + ": docs/parallelism.md)"};

@@ -133,6 +133,27 @@ TEST_F(TrainStages, WithoutAFlushGoOnFromADrain) {
   }
 }
 
+// Weights that are delayed by a step on one rank, too, which are those of any number of stages.
+TEST_F(TrainStages, OneRankDelaysItsWeightsAsStagesDo) {
+  Words words = kMlp;
+  words.insert(words.end(), {"--accumulate", "4"});
+  const nlohmann::json one = totals("pp=1/2bw", words);
+  ASSERT_TRUE(one.contains("params_hash"));
+  EXPECT_EQ(one["params_hash"], totals("dp=1,pp=3/2bw", words)["params_hash"]);
+  EXPECT_NE(one["params_hash"], totals("dp=1", words)["params_hash"]);
+  EXPECT_EQ(totals("dp=2,pp=1/2bw", words)["params_hash"],
+            totals("dp=2,pp=2/2bw", words)["params_hash"]);
+  EXPECT_THAT(refusal({"--parallel", "pp=1/2bw", "--clip", "1"}),
+              fails(Code::kUnsupported, "--clip", "pp=1/2bw"));
+}
+
+// A file of a stream has no end that a step could wait for.
+TEST_F(TrainStages, FilesOfStreamsAreRefusedByName) {
+  std::ofstream(file("own.txt")) << "stream ranks=2 stages=2 micro-batches=1 window=2 versions=2\n";
+  EXPECT_THAT(refusal({"--parallel", "pp=2/file[" + file("own.txt") + "]"}),
+              fails(Code::kUnsupported, "own.txt", "stream", "pipedream"));
+}
+
 // Another mesh, and another schedule, from a copy of what a drain left.
 TEST_F(TrainStages, OthersGoOnFromADrain) {
   int copies = 0;

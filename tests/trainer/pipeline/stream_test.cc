@@ -227,6 +227,10 @@ TEST(PipelineStreams, FaultsAreNamed) {
   EXPECT_THAT(generate_stream({}, 3, 4).error(), fails(Code::kInvalidArgument, "1f1b", "flush"));
   EXPECT_THAT(generate_stream(kTwoVersions, 3, 2).error(),
               fails(Code::kInvalidArgument, "2bw", "2 micro-batches", "3"));
+  EXPECT_THAT(parse_stream("stream ranks=1 stages=1 micro-batches=1 window=1 versions=1\n"
+                           "place 0\nlayers 0\n")
+                  .error(),
+              fails(Code::kInvalidArgument, "line 3", "layers of stage 0"));
   EXPECT_THAT(parse_stream("stream ranks=2\n").error(),
               fails(Code::kInvalidArgument, "line 1", "stages="));
 }
