@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/emulation/emulated_device.h"
@@ -146,6 +147,56 @@ TEST(StagingHeld, NothingIsUnderWayThatCannotBeFollowed) {
     }
   }
   emulation::tarry(std::chrono::milliseconds(0));
+}
+
+// A factor is multiplied in on the caller's stream, behind what that has.
+TEST(StagingHeld, AFactorIsThatOfWhatTheStreamBrings) {
+  constexpr std::int64_t kElems = 1000;
+  const auto faults = on_ranks(2, [](Communicator& world) -> std::string {
+    const Place place = Place::make(kElems);
+    const std::vector<float> own = ramp(kElems, 1);
+    void* const stream = place.stream.stream().native;
+    emulation::hold(stream);
+    if (const Status wrote = place.write(own); !wrote.ok()) return text(wrote);
+    OpOptions options = place.options();
+    options.factor = 1 + world.rank();
+    auto work = world.all_reduce(place.tensor(), ReduceOp::kPreMulSum, options);
+    const Status early = work.has_value() ? work.value().wait(deadline_in(0.05)) : work.error();
+    emulation::release(stream);
+    if (early.code() != Code::kTimedOut) return "did not wait for the stream: " + text(early);
+    if (const Status ended = work.value().wait(); !ended.ok()) return text(ended);
+    std::vector<float> wanted = own;
+    for (float& value : wanted) value *= 3;
+    return place.read() == wanted ? "" : "wrong sums";
+  });
+  EXPECT_THAT(faults, Each(""));
+}
+
+// The device may copy to the host's memory yet, which is therefore not given back: with it goes
+// the transport.
+TEST(StagingHeld, MemoryOfWhatHasFailedIsKeptWhileTheDeviceIsThere) {
+  constexpr double kLimit = 20;
+  const auto faults = on_ranks(1, [](Communicator& world) -> std::string {
+    const Place place = Place::make(1000);
+    const Place other = Place::make(1000);
+    emulation::hold_apart(true);
+    auto work = world.all_reduce(ConstTensorView(place.tensor()), other.tensor(), ReduceOp::kSum,
+                                 place.options());
+    const Deadline until = deadline_in(kLimit);
+    while (emulation::pending_apart() == 0 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    world.abort("on purpose");
+    const Status ended = work.has_value() ? work.value().wait() : work.error();
+    const auto left = world.shrink(deadline_in(1));
+    emulation::hold_apart(false);
+    while (emulation::pending_apart() > 0 && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return text(ended) + "; " + text(left.error());
+  });
+  EXPECT_THAT(faults,
+              Each(tells("on purpose", to_string(Code::kUnsupported), "transport is gone")));
 }
 
 TEST(StagingHeld, RefusesWhatIsNotThere) {
