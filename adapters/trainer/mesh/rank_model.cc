@@ -1,5 +1,7 @@
 #include "adapters/trainer/mesh/rank_model.h"
 
+#include <string>
+
 #include "base/text.h"
 #include "trainer/stages/stage_source.h"
 
@@ -42,8 +44,12 @@ Result<std::unique_ptr<RankModel>> RankModel::create(const Model<float>& whole,
   }
   const bool in_stages = options.schedule || options.stream_rule;
   if (divides_data && in_stages) {
-    return Status(Code::kUnsupported,
-                  "stages of a model whose data ranks divide (got a schedule, expected none)");
+    const std::string got = options.schedule
+                                ? format("a schedule of %d ranks", options.schedule->size())
+                                : std::string("a stream without a flush");
+    return Status(
+        Code::kUnsupported,
+        format("stages of a model whose data ranks divide (got %s, expected pp=1)", got.c_str()));
   }
   std::unique_ptr<Stages> stages;
   ModelDivision division{.shared = options.shared};
