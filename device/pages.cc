@@ -15,17 +15,22 @@ std::uintptr_t page_bytes() {
   return page;
 }
 
-}  // namespace
-
-std::size_t drop_pages(ByteSpan bytes) {
+// Of the whole pages inside; how many bytes they are, 0 where the system does not do it.
+std::size_t advise_pages(ByteSpan bytes, int advice) {
   const std::uintptr_t page = page_bytes();
   const auto begin = reinterpret_cast<std::uintptr_t>(bytes.data());
   const std::uintptr_t first = (begin + page - 1) / page * page;
   const std::uintptr_t last = (begin + bytes.size()) / page * page;
   if (first >= last) return 0;
   auto* inside = bytes.data() + (first - begin);
-  return ::madvise(inside, last - first, MADV_DONTNEED) == 0 ? last - first : 0;
+  return ::madvise(inside, last - first, advice) == 0 ? last - first : 0;
 }
+
+}  // namespace
+
+std::size_t drop_pages(ByteSpan bytes) { return advise_pages(bytes, MADV_DONTNEED); }
+
+std::size_t offer_pages(ByteSpan bytes) { return advise_pages(bytes, MADV_FREE); }
 
 std::size_t resident_bytes(ConstByteSpan bytes) {
   if (bytes.empty()) return 0;

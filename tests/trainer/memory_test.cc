@@ -1,6 +1,7 @@
 // Memory by class: rows T6, T7, Z1, Z2 and Z8 of the trainer's acceptance table, measured.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -83,6 +84,23 @@ TEST(PagedTensors, CountOnlyWhatIsHeld) {
   for (int index = 0; index < tensors.size(); ++index) tensors.drop(index);
   tensors.drop(0);
   EXPECT_EQ(arena.use().total, 0);
+}
+
+// What is offered counts no more, and what is written into it afterwards stays.
+TEST(PagedTensors, OfferedOnesAreWrittenAgain) {
+  const MemoryArena arena;
+  const auto tensors =
+      PagedTensors::create(mlp().parameters(), arena, MemoryClass::kGathered).value();
+  tensors.take_all();
+  const std::int64_t all = arena.use().total;
+  tensors.offer(0);
+  tensors.offer(0);
+  EXPECT_FALSE(tensors.held(0));
+  EXPECT_EQ(arena.use().total, all - 4 * 32 * 64);
+  tensors.take(0);
+  std::ranges::fill(tensors.tensor(0), 3.0F);
+  EXPECT_EQ(std::ranges::count(tensors.tensor(0), 3.0F), 32 * 64);
+  EXPECT_EQ(arena.use().total, all);
 }
 
 // At any time, and at the highest one, classes are the total that the allocator counted.

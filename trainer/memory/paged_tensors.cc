@@ -95,11 +95,19 @@ void PagedTensors::take_all() const {
   for (int index = 0; index < size(); ++index) take(index);
 }
 
-void PagedTensors::drop(int index) const {
-  if (!held(index) || memory_->arena.device().space != MemorySpace::kHost) return;
+bool PagedTensors::release(int index) const {
+  if (!held(index) || memory_->arena.device().space != MemorySpace::kHost) return false;
   memory_->held[static_cast<std::size_t>(index)] = false;
-  (void)drop_pages(view(index).bytes());
   memory_->arena.hold(memory_->what, -memory_->bytes(index));
+  return true;
+}
+
+void PagedTensors::drop(int index) const {
+  if (release(index)) (void)drop_pages(view(index).bytes());
+}
+
+void PagedTensors::offer(int index) const {
+  if (release(index)) (void)offer_pages(view(index).bytes());
 }
 
 bool PagedTensors::held(int index) const { return memory_->held[static_cast<std::size_t>(index)]; }

@@ -44,6 +44,9 @@ class PagedTensors {
   // Gives its memory back: it reads as zeros where its pages went. On a device it stays, and is
   // counted on.
   void drop(int index) const;
+  // As drop(), for a tensor that is written again soon: its pages are the system's to take when it
+  // wants memory, and hold what they held until then, so that writing to them costs no page faults.
+  void offer(int index) const;
   bool held(int index) const;
 
  private:
@@ -61,6 +64,7 @@ class PagedTensors {
     Buffer buffer;
     std::vector<bool> held;
   };
+  bool release(int index) const;  // false where it is not counted, or stays
   const ParameterInfo& info(int index) const {
     return memory_->table[static_cast<std::size_t>(index)];
   }

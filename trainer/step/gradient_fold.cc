@@ -386,7 +386,8 @@ Status GradientFold::join(int index, int micro) {
   GW_TRY(form_ == Form::kStored ? combine_stored(index, micro) : combine(micro, range(index)));
   Slot* const slot = slot_of(micro);
   if (slot == nullptr) return {};
-  if (drops_micro_) slot->grads.drop(index);
+  // The next micro-batch writes it again: to fault its pages in each time took longer than adding.
+  if (drops_micro_) slot->grads.offer(index);
   if (--slot->held == 0) slot->micro = -1;
   return {};
 }
@@ -406,7 +407,7 @@ Result<bool> GradientFold::ready(int index, int micro) {
       GW_TRY(combine(micro, range(index)));
     } else {
       GW_TRY(combine_stored(index, micro));
-      memory.drop(index);
+      memory.offer(index);
     }
     return !needs_whole_;
   }
