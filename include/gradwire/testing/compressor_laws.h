@@ -47,6 +47,9 @@ struct CompressorSubject {
   DType dtype = DType::kF32;                 // element type: kF32 or kF64
   const Law* law = nullptr;                  // the property of CompressorLaws; null for
                                              // LargeTensorLaws
+  // Whether a property that takes long is tried with less: long tensors on one number of ranks
+  // alone, two numbers of threads, every third bit, a quarter of the payloads.
+  bool brief = false;
   // Prints spec and type, for GoogleTest.
   friend void PrintTo(const CompressorSubject& subject, std::ostream* out) {
     *out << subject.one.spec << " " << to_string(subject.dtype);
@@ -76,10 +79,11 @@ class JudgedMethod {
 
  protected:
   // registry(): where the method comes from; law_case(): its spec; dtype(): its element type;
-  // compressor(): the method.
+  // brief(): whether less is tried; compressor(): the method.
   const Registry& registry() const { return *subject_.registry; }
   const CompressorCase& law_case() const { return subject_.one; }
   DType dtype() const { return subject_.dtype; }
+  bool brief() const { return subject_.brief; }
   const Compressor& compressor() const { return *compressor_; }
 
   // Calls law.operator()<T>() with T = double or float, the element type.

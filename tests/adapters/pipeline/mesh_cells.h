@@ -29,6 +29,7 @@ struct MeshCell {
   std::string compressor = "none";
   std::uint64_t seed = 3;
   bool sequence = false;
+  std::int64_t steps = 20;
 
   int ranks() const { return dp * tp * pp; }
   std::string name() const {
@@ -72,7 +73,7 @@ inline MeshEnded train_cell(const MeshCell& cell, const Plan& plan = {}) {
                     .batch = 4 * kMeshMicroBatches,
                     .seed = cell.seed,
                     .lr = 0.001,
-                    .steps = 20,
+                    .steps = cell.steps,
                     .optimizer = "adamw",
                     .zero = cell.zero,
                     .precision = parse_precision(cell.precision).value(),
@@ -100,12 +101,13 @@ class MeshReferences {
  public:
   // One rank, whose rounding differs where sums are divided otherwise.
   void expect_as_one_rank(const MeshCell& cell, const MeshEnded& ended) {
-    expect_losses(ended, of({.precision = cell.precision}), cell.precision == "fp32" ? 1e-4 : 5e-3,
-                  cell.name());
+    expect_losses(ended, of({.precision = cell.precision, .steps = cell.steps}),
+                  cell.precision == "fp32" ? 1e-4 : 5e-3, cell.name());
   }
   // Whole models in the same replicas: bit for bit without tensor ranks.
   void expect_as_replicas(const MeshCell& cell, const MeshEnded& ended) {
-    expect_equal(ended, of({.dp = cell.dp, .precision = cell.precision}), cell.name());
+    expect_equal(ended, of({.dp = cell.dp, .precision = cell.precision, .steps = cell.steps}),
+                 cell.name());
   }
   // The mean of the last losses is where those of other seeds are, and as far again. A divided
   // tensor has a scale, a choice or factors for each of its parts, so its payloads are others. Five
@@ -114,8 +116,8 @@ class MeshReferences {
     double low = 1e300;
     double high = -1e300;
     for (const std::uint64_t seed : {3, 4, 5, 6, 7}) {
-      const double loss =
-          last_losses(of({.dp = cell.dp, .compressor = cell.compressor, .seed = seed}));
+      const double loss = last_losses(
+          of({.dp = cell.dp, .compressor = cell.compressor, .seed = seed, .steps = cell.steps}));
       low = std::min(low, loss);
       high = std::max(high, loss);
     }

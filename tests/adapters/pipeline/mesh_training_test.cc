@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "tests/adapters/pipeline/mesh_cells.h"
 #include "tests/support/fails.h"
+#include "tests/support/short_run.h"
 
 namespace gradwire::testing::mesh_training_test {
 namespace {
@@ -34,6 +34,12 @@ MeshEnded train_on(const ModelOptions& options, const DataSet& data, int ranks, 
   return run_mesh({.training = training,
                    .shared = shared_models(options, data, ranks, sequence),
                    .data = &data});
+}
+
+// What is tied or not, and on how many ranks: in a short run each of both once.
+std::vector<std::pair<bool, int>> cases_of(int few, int many) {
+  if (is_short_run()) return {{false, many}, {true, few}};
+  return {{false, few}, {false, many}, {true, few}, {true, many}};
 }
 
 // Losses and every parameter.
@@ -61,13 +67,11 @@ TEST(TensorRanksTrainAsOne, M12_Gpt) {
   options.layers = 4;
   options.heads = 6;
   options.dropout = 0.1;
-  for (const bool tied : {false, true}) {
+  for (const auto& [tied, ranks] : cases_of(2, 3)) {
     options.tied = tied;
     const MeshEnded alone = train_on(options, grammar_text(), 1, {.accumulate = 4});
-    for (const int ranks : {2, 3}) {
-      expect_close(train_on(options, grammar_text(), ranks, {.accumulate = 4}), alone, 1e-4,
-                   format("tied %d, %d ranks", tied, ranks));
-    }
+    expect_close(train_on(options, grammar_text(), ranks, {.accumulate = 4}), alone, 1e-4,
+                 format("tied %d, %d ranks", tied, ranks));
   }
 }
 
@@ -79,16 +83,16 @@ TEST(TensorRanksTrainAsOne, GptBySequence) {
   options.layers = 2;
   options.heads = 4;
   options.dropout = 0.1;
-  for (const bool tied : {false, true}) {
+  const std::int64_t steps = is_short_run() ? 8 : 20;
+  for (const auto& [tied, ranks] : cases_of(2, 4)) {
     options.tied = tied;
-    const MeshEnded alone = train_on(options, grammar_text(), 1, {.accumulate = 4});
-    for (const int ranks : {2, 4}) {
-      expect_close(train_on(options, grammar_text(), ranks, {.accumulate = 4}, true), alone, 1e-4,
-                   format("tied %d, %d ranks", tied, ranks));
-    }
+    const Training training{.accumulate = 4, .steps = steps};
+    const MeshEnded alone = train_on(options, grammar_text(), 1, training);
+    expect_close(train_on(options, grammar_text(), ranks, training, true), alone, 1e-4,
+                 format("tied %d, %d ranks", tied, ranks));
   }
   for (const int accumulate : {1, 2}) {
-    Training half{.accumulate = accumulate, .precision = Precision::kF16};
+    Training half{.accumulate = accumulate, .steps = steps, .precision = Precision::kF16};
     half.loss_scale = LossScaleOptions::parse("256").value();
     half.compressor = "qsgd:bits=8";
     expect_losses(train_on(options, grammar_text(), 2, half, true),
@@ -201,10 +205,10 @@ TEST(TensorRanksTrainAsOne, PeersAreAsManyAsShareTheModel) {
 // stages train in the next test.
 TEST(MeshesTrainAsOneRank, M18_APart) {
   MeshReferences references;
-  for (const MeshCell& cell :
-       {MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 3},
-        MeshCell{.dp = 1, .tp = 2, .pp = 2, .recompute = "full"},
-        MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 1, .precision = "bf16"}}) {
+  for (MeshCell cell : {MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 3},
+                        MeshCell{.dp = 1, .tp = 2, .pp = 2, .recompute = "full"},
+                        MeshCell{.dp = 2, .tp = 2, .pp = 1, .zero = 1, .precision = "bf16"}}) {
+    if (is_short_run()) cell.steps = 6;
     expect_cell(cell, references);
   }
 }
@@ -215,8 +219,9 @@ void expect_goes_on(const MeshCell& cell, const std::string& folder, const MeshE
   SCOPED_TRACE("on " + cell.name());
   const MeshEnded ended = train_cell(cell, {.resume_from = folder});
   ASSERT_TRUE(all_ok(ended));
-  ASSERT_EQ(ended.losses.size(), 10U);
-  for (std::size_t i = 0; i < 10; ++i) {
+  const auto steps = static_cast<std::size_t>(cell.steps) - 10;
+  ASSERT_EQ(ended.losses.size(), steps);
+  for (std::size_t i = 0; i < steps; ++i) {
     EXPECT_NEAR(ended.losses[i], whole.losses[i + 10], within) << "step " << i + 10;
   }
 }
@@ -224,18 +229,20 @@ void expect_goes_on(const MeshCell& cell, const std::string& folder, const MeshE
 // Row-parallel weights, projections by heads, shards of all of them, moments: to fewer and more
 // ranks of every axis, and back.
 TEST(MeshesTrainAsOneRank, CheckpointsGoOnOnAnyMesh) {
-  const bool all = std::getenv("GRADWIRE_TEST_FULL") != nullptr;
-  for (const int zero : all ? std::vector{0, 2} : std::vector{2}) {
-    const MeshCell full{.dp = 2, .tp = 2, .pp = 2, .zero = zero};
+  const std::int64_t steps = is_short_run() ? 13 : 20;
+  for (const int zero : is_short_run() ? std::vector{2} : std::vector{0, 2}) {
+    const MeshCell full{.dp = 2, .tp = 2, .pp = 2, .zero = zero, .steps = steps};
     const TemporaryFolder from_full;
     const MeshEnded whole = train_cell(full, {.save_to = from_full.path()});
     ASSERT_TRUE(all_ok(whole));
     expect_goes_on(full, from_full.path(), whole, 0);
     const TemporaryFolder from_one;
-    const MeshEnded one = train_cell({}, {.save_to = from_one.path()});
+    const MeshCell alone{.steps = steps};
+    const MeshEnded one = train_cell(alone, {.save_to = from_one.path()});
     ASSERT_TRUE(all_ok(one));
-    for (const MeshCell& other : {MeshCell{}, MeshCell{.dp = 4, .tp = 1, .pp = 2, .zero = zero},
-                                  MeshCell{.dp = 1, .tp = 4, .pp = 1}}) {
+    for (const MeshCell& other :
+         {alone, MeshCell{.dp = 4, .tp = 1, .pp = 2, .zero = zero, .steps = steps},
+          MeshCell{.dp = 1, .tp = 4, .pp = 1, .steps = steps}}) {
       expect_goes_on(other, from_full.path(), whole, 1e-4);
     }
     expect_goes_on(full, from_one.path(), one, 1e-4);

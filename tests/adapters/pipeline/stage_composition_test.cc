@@ -110,6 +110,7 @@ const DataSet& grammar() {
   static const DataSet kSet = [] {
     DataOptions options;
     options.text.context = 8;
+    options.text.evaluated = 96;  // windows, which take less than the steps
     return std::move(load_data_set("grammar", {}, options)).value();
   }();
   return kSet;

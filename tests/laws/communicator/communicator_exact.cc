@@ -296,13 +296,13 @@ constexpr std::array kMovements{
 // Every `stride`-th of the cases, so that a sample takes its turn through all of them.
 class Sample {
  public:
-  explicit Sample(int stride) : stride_(stride) {}
+  explicit Sample(const Sizes& sizes) : stride_(sizes.stride), count_(sizes.first) {}
   bool takes() { return count_++ % stride_ == 0; }
   int count() const { return count_; }
 
  private:
   int stride_;
-  int count_ = 0;
+  int count_;
 };
 
 std::vector<DType> types_of(const Sizes& sizes) {
@@ -328,7 +328,7 @@ std::string check_sizes(Communicator& world, const Law& law, Case one, const Siz
 }  // namespace
 
 std::string reduce_exactly(Communicator& world, const Sizes& sizes) {
-  Sample sample(sizes.stride);
+  Sample sample(sizes);
   for (const Law& law : kReductions) {
     for (const std::string_view algorithm : algorithms_of(law.collective, law.counted)) {
       for (const DType dtype : types_of(sizes)) {
@@ -348,7 +348,7 @@ std::string reduce_exactly(Communicator& world, const Sizes& sizes) {
 }
 
 std::string move_exactly(Communicator& world, const Sizes& sizes) {
-  Sample sample(sizes.stride);
+  Sample sample(sizes);
   for (const Law& law : kMovements) {
     for (const std::string_view algorithm : algorithms_of(law.collective, law.counted)) {
       for (const DType dtype : types_of(sizes)) {

@@ -22,6 +22,7 @@
 #include "tests/support/ended_cleanly.h"
 #include "tests/support/names.h"
 #include "tests/support/process_ranks.h"
+#include "tests/support/short_run.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire {
@@ -90,10 +91,11 @@ TEST_P(CommunicatorLawsShm, Movements) {
   run({move_everything, move_large, move_shared_tensors, move_to_and_from_root});
 }
 class CommunicatorMessagesShm : public CommunicatorLawsShm {};
+class CommunicatorAheadShm : public CommunicatorLawsShm {};
 
 TEST_P(CommunicatorMessagesShm, ManyMessages) { run({send_many_large}); }
 TEST_P(CommunicatorMessagesShm, ProbeWithoutEnd) { run({probe_without_end}); }
-TEST_P(CommunicatorMessagesShm, RunAhead) { run({run_ahead}); }
+TEST_P(CommunicatorAheadShm, RunAhead) { run({run_ahead}); }
 TEST_P(CommunicatorMessagesShm, AnAbortAmidMessages) { run({abort_amid_messages}); }
 TEST_P(CommunicatorLawsShm, Forms) {
   run({work_in_place_and_apart, run_again_and_again, run_batches, reduce_fused});
@@ -105,6 +107,7 @@ TEST_P(CommunicatorLawsShm, Groups) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorLawsShm, testing::Values(1, 2, 4));
 INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorMessagesShm, testing::Values(2, 4));
+INSTANTIATE_TEST_SUITE_P(Ranks, CommunicatorAheadShm, testing::ValuesIn(sample_of<int>({4, 2}, 2)));
 
 // Where one operation stands when a rank goes.
 struct Loss {

@@ -13,6 +13,7 @@ namespace {
 
 INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessLaws, process_jobs("ucx"), job_name);
 INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessMessages, process_messages("ucx"), job_name);
+INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessAhead, process_ahead("ucx"), job_name);
 INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessLoss, testing::Values(ProcessJob{"ucx", 4}));
 INSTANTIATE_TEST_SUITE_P(Ucx, CommunicatorProcessDescriptors,
                          testing::Values(ProcessJob{"ucx", 32}));

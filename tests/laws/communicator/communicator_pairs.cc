@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "tests/laws/communicator/communicator_programs.h"
 #include "tests/support/peak_memory.h"
+#include "tests/support/short_run.h"
 
 namespace gradwire {
 namespace {
@@ -35,10 +36,14 @@ int tag_of(const Traffic& traffic, int k) {
   return traffic.tags[static_cast<std::size_t>(k) % traffic.tags.size()];
 }
 
+std::size_t length_of(const Traffic& traffic, int k) {
+  const std::size_t at = static_cast<std::size_t>(k) % traffic.lengths.size();
+  return static_cast<std::size_t>(traffic.lengths[at]);
+}
+
 // Differs from message to message, and within each of them from place to place.
 Ints message(const Traffic& traffic, int from, int to, int k) {
-  const std::int64_t n = traffic.lengths[static_cast<std::size_t>(k) % traffic.lengths.size()];
-  Ints data(static_cast<std::size_t>(n));
+  Ints data(length_of(traffic, k));
   const auto first = static_cast<std::uint32_t>((from * 16 + to) * kMessages + k) * 2654435761u;
   for (std::size_t i = 0; i < data.size(); ++i) {
     data[i] = static_cast<std::int32_t>(first + static_cast<std::uint32_t>(i));
@@ -93,7 +98,7 @@ std::string receive_one_by_one(Communicator& world, const Traffic& traffic, int 
     for (int left = taken[tag]++; left > 0 || tag_of(traffic, k) != tag; ++k) {
       if (tag_of(traffic, k) == tag) --left;
     }
-    Ints got(message(traffic, from, world.rank(), k).size(), -1);
+    Ints got(length_of(traffic, k), -1);
     auto work = world.start(OpCall::recv(view_of(std::span(got)), from, tag));
     const Status status = work.has_value() ? work.value().wait() : work.error();
     if (auto fault = fault_of(traffic, "receive", k, status); !fault.empty()) return fault;
@@ -107,7 +112,7 @@ std::string receive_all_at_once(Communicator& world, const Traffic& traffic, int
   std::vector<Ints> got;
   std::vector<Work> works;
   for (int k = 0; k < kMessages; ++k) {
-    got.emplace_back(message(traffic, from, world.rank(), k).size(), -1);
+    got.emplace_back(length_of(traffic, k), -1);
     auto work = world.start(OpCall::recv(view_of(std::span(got.back())), from, tag_of(traffic, k)));
     if (!work.has_value()) return fault_of(traffic, "receive", k, work.error());
     works.push_back(std::move(work).value());
@@ -141,7 +146,7 @@ std::string take_from_any(Communicator& world, const Traffic& traffic) {
   for (int i = 0; i < kMessages * (world.size() - 1); ++i) {
     const int slot = i % kMessages;
     const int tag = tag_of(traffic, slot);
-    Ints got(message(traffic, 0, 0, slot).size(), -1);
+    Ints got(length_of(traffic, slot), -1);
     auto work = world.start(OpCall::recv(view_of(std::span(got)), kAnySource, tag));
     const Status status = work.has_value() ? work.value().wait() : work.error();
     if (auto fault = fault_of(traffic, "receive", i, status); !fault.empty()) return fault;
@@ -218,7 +223,10 @@ std::string send_many(Communicator& world, std::int64_t segment_elems) {
        .order = shuffled(1)},
       {.name = "a tag each, in reverse", .tags = {}, .lengths = mixed, .order = reversed()},
       {.name = "a tag each, shuffled", .tags = {}, .lengths = mixed, .order = shuffled(2)}};
+  // Long messages take a second each.
+  ShortRun run(segment_elems > 64 << 10 ? 2 : 1, 1);
   for (const Traffic& traffic : exchanges) {
+    if (!run.takes()) continue;
     if (auto fault = exchange(world, traffic); !fault.empty()) return fault;
   }
   // A receive from any source knows a message's length by its tag alone.

@@ -2,16 +2,14 @@
 // sample of it that takes turns through all of them, and the whole where GRADWIRE_TEST_FULL is set.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <functional>
 
 #include "tests/laws/communicator/communicator_programs.h"
+#include "tests/support/short_run.h"
 #include "tests/support/thread_ranks.h"
 
 namespace gradwire {
 namespace {
-
-bool is_full() { return std::getenv("GRADWIRE_TEST_FULL") != nullptr; }
 
 void run(int ranks, const std::function<std::string(Communicator& world)>& program) {
   auto worlds = make_inproc_communicators(ranks, {.deadline_seconds = 60, .algorithm = "auto"});
@@ -27,10 +25,13 @@ void run(int ranks, const std::function<std::string(Communicator& world)>& progr
 
 class R1_CommunicatorProduct : public testing::TestWithParam<int> {
  protected:
-  // Strides are prime to the lengths of the lists (2, 6, 7, 8), so every value of each is met.
+  // Strides are prime to the lengths of the lists (2, 6, 7, 8), so every value of each is met; each
+  // number of ranks has other cases.
   Sizes sizes() const {
     const std::int64_t p = GetParam();
-    return {.elems = {0, 1, p - 1, p, p + 1, 997, 65537}, .stride = is_full() ? 1 : 37};
+    return {.elems = {0, 1, p - 1, p, p + 1, 997, 65537},
+            .stride = is_short_run() ? 101 : 1,
+            .first = 5 * GetParam()};
   }
 };
 
@@ -45,7 +46,7 @@ TEST_P(R1_CommunicatorProduct, Moves) {
 class R1_CommunicatorLargeProduct : public testing::TestWithParam<int> {
  protected:
   Sizes sizes() const {
-    return {.elems = {1000003}, .stride = is_full() ? 1 : 13, .only_f32 = !is_full()};
+    return {.elems = {1000003}, .stride = is_short_run() ? 13 : 1, .only_f32 = is_short_run()};
   }
 };
 

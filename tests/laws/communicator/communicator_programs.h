@@ -16,6 +16,7 @@ std::string reduce_everything(Communicator& world);
 struct Sizes {
   std::vector<std::int64_t> elems;  // of the whole tensor
   int stride = 1;                   // every so many-th case; prime to the lengths of the lists
+  int first = 0;                    // of them, so that samples differ
   bool only_f32 = false;
   // Else means may differ by rounding, as where each rank's part is scaled before it is added.
   bool exact_means = true;
