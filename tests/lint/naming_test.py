@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 
-SOURCES_TOGETHER = 24
+SOURCES_TOGETHER = 48
 FOLDERS = r"/(include/gradwire|base|device|comm|collectives|compress|aggregate|trainer|adapters|bench|apps)/"
 # What a file defines or declares at the beginning of a line, where clang-format puts it; members (Class::name) have names of
 # their own.

@@ -142,6 +142,78 @@ def batches(rank, size):
         assert batch.is_completed() and all(work.is_completed() for work in works)
 
 
+def batches_begun_elsewhere(rank, size):
+    """A batch follows the streams that its operations were begun on, not only the one that is current at its end."""
+    first, address = stream()
+    second, _ = stream()
+    group, place = dist.group.WORLD, torch.device(f"{emulated.DEVICE}:0")
+    with first:
+        tensor = torch.zeros(COUNT)
+        torch.accelerator.current_stream().synchronize()
+        torch.emulated.calls.hold(address)
+        tensor.copy_(torch.full((COUNT,), float(rank + 1), device="cpu"))
+        group._start_coalescing(place)
+        dist.all_reduce(tensor, async_op=True)
+    with second:
+        batch = group._end_coalescing(place)
+        batch.wait()
+        time.sleep(0.1)
+        assert not batch.is_completed()
+        torch.emulated.calls.release(address)
+        assert torch.equal(tensor.cpu(), torch.full((COUNT,), size * (size + 1) / 2, device="cpu")), tensor
+
+
+def groups_that_end(rank, size):
+    """A group that ends awaits what its streams are behind with."""
+    group = dist.new_group()
+    own, address = stream()
+    with own:
+        tensor = torch.zeros(COUNT)
+        torch.accelerator.current_stream().synchronize()
+        torch.emulated.calls.hold(address)
+        tensor.copy_(torch.full((COUNT,), float(rank + 1), device="cpu"))
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        work.wait()
+        late = threading.Timer(0.3, torch.emulated.calls.release, [address])
+        late.start()
+        dist.destroy_process_group(group)
+        assert work.is_completed()
+        late.join()
+        assert torch.equal(tensor.cpu(), torch.full((COUNT,), size * (size + 1) / 2, device="cpu")), tensor
+
+
+def messages_of_anyone(rank, size):
+    """A message of any rank is taken behind what its stream does to the tensor before."""
+    own, address = stream()
+    with own:
+        tensor = torch.zeros(COUNT)
+        torch.accelerator.current_stream().synchronize()
+        if rank != 0:
+            dist.send(torch.full((COUNT,), float(rank)), 0)
+            return
+        torch.emulated.calls.hold(address)
+        tensor.copy_(torch.full((COUNT,), -1.0, device="cpu"))
+        late = threading.Timer(0.3, torch.emulated.calls.release, [address])
+        late.start()
+        seen = set()
+        for _ in range(size - 1):
+            source = dist.recv(tensor)
+            seen.add(source)
+            assert torch.equal(tensor.cpu(), torch.full((COUNT,), float(source), device="cpu")), (source, tensor)
+        late.join()
+        assert seen == set(range(1, size)), seen
+
+
+def monitored_barriers(rank, size):
+    """A monitored barrier is passed when the last rank has come."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        time.sleep(0.3)
+        store.set("the last has come", "1")
+    dist.group.WORLD.monitored_barrier(timeout=datetime.timedelta(seconds=60))
+    assert store.check(["the last has come"])
+
+
 def captures(rank, size):
     """The host has a part in operations that do not go over NCCL: they are refused where a graph is captured, and the group goes on."""
     own, address = stream()
@@ -295,6 +367,18 @@ class OnADevice(unittest.TestCase):
 
     def test_batches(self):
         self.on_ranks(batches)
+
+    def test_batches_begun_elsewhere(self):
+        self.on_ranks(batches_begun_elsewhere)
+
+    def test_groups_that_end(self):
+        self.on_ranks(groups_that_end)
+
+    def test_messages_of_anyone(self):
+        self.on_ranks(messages_of_anyone)
+
+    def test_monitored_barriers(self):
+        self.on_ranks(monitored_barriers)
 
     def test_captures_are_refused(self):
         self.on_ranks(captures)
