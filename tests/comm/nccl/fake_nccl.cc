@@ -22,8 +22,10 @@ using fake::Member;
 using gradwire::format;
 using gradwire::nccl_test::PlayedDevices;
 
+// Outlives its end, so that a use of it after that is refused instead of undefined.
 struct ncclComm {
   std::shared_ptr<Member> member;
+  bool has_ended = false;  // with hall().mutex held
 };
 
 namespace {
@@ -42,6 +44,7 @@ struct State {
   int version = 23003;
   int ids = 0;
   int living = 0;
+  std::vector<std::unique_ptr<ncclComm>> ended;
 };
 State& state() {
   static auto& all = *new State();
@@ -111,9 +114,10 @@ ncclResult_t end(ncclComm* comm) {
     });
     member.clique->leave(member);
     if (member.clique->empty()) hall().cliques.erase(member.name);
+    comm->has_ended = true;
   }
-  delete comm;
   const std::lock_guard lock(state().mutex);
+  state().ended.emplace_back(comm);
   --state().living;
   return ncclSuccess;
 }
@@ -127,11 +131,17 @@ bool is_being_finalized(const Member& member) {
   return member.ends && (in_progress(member) || member.on_streams > 0);
 }
 
+// Whether it was destroyed or aborted, or is being aborted: whoever still uses it is at fault.
+bool has_gone(const ncclComm* comm) {
+  const std::lock_guard lock(hall().mutex);
+  return comm->has_ended || comm->member->aborted;
+}
+
 // As NCCL refuses the use of a communicator before it has said that it is through.
 ncclResult_t check_ready(const ncclComm* comm) {
+  if (has_gone(comm)) return ncclInvalidUsage;
   const std::lock_guard lock(hall().mutex);
   const Member& member = *comm->member;
-  if (member.aborted) return ncclInvalidUsage;
   if (member.error != ncclSuccess) return member.error;
   return in_progress(member) ? ncclInvalidArgument : ncclSuccess;
 }
@@ -325,11 +335,13 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 }
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   begin("ncclCommDestroy", format("rank %d", rank_of(comm)) + device_text());
+  if (has_gone(comm)) return ncclInvalidUsage;
   if (is_being_finalized(*comm->member)) return ncclInvalidArgument;
   return end(comm);
 }
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   begin("ncclCommAbort", format("rank %d", rank_of(comm)) + device_text());
+  if (has_gone(comm)) return ncclInvalidUsage;
   std::vector<std::function<void()>> never;
   {
     const std::lock_guard lock(hall().mutex);
@@ -343,6 +355,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
   std::optional<ncclResult_t> told = told_to_give(format("rank %d", rank_of(comm)));
   if (!told) told = told_to_give("");
+  if (has_gone(comm)) return ncclInvalidUsage;
   if (told) {
     *error = *told;
     return ncclSuccess;

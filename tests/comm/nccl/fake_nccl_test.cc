@@ -163,6 +163,27 @@ TEST_F(FakeNcclTest, RefusesToDestroyWhatIsBeingFinalized) {
   EXPECT_EQ(calls_->destroy(std::exchange(rank.comm, nullptr)), ncclSuccess);
 }
 
+TEST_F(FakeNcclTest, RefusesTheUseOfWhatHasEnded) {
+  for (const bool is_aborted : {false, true}) {
+    init_all(1);
+    const ncclComm_t gone = ranks_[0].comm;
+    EXPECT_EQ(is_aborted ? calls_->abort(gone) : calls_->destroy(gone), ncclSuccess);
+    std::vector<int> values{1};
+    int size = 0;
+    ncclComm_t part = nullptr;
+    ncclResult_t error = ncclSuccess;
+    EXPECT_EQ(sum(ranks_[0], values, ncclInt32), ncclInvalidUsage) << is_aborted;
+    EXPECT_EQ(calls_->split(gone, 0, 0, &part, nullptr), ncclInvalidUsage) << is_aborted;
+    EXPECT_EQ(calls_->count(gone, &size), ncclInvalidUsage) << is_aborted;
+    EXPECT_EQ(calls_->async_error(gone, &error), ncclInvalidUsage) << is_aborted;
+    EXPECT_EQ(calls_->finalize(gone), ncclInvalidUsage) << is_aborted;
+    EXPECT_EQ(calls_->destroy(gone), ncclInvalidUsage) << is_aborted;
+    EXPECT_EQ(calls_->abort(gone), ncclInvalidUsage) << is_aborted;
+    EXPECT_EQ(fake_.living(), 0);
+    ranks_.clear();
+  }
+}
+
 TEST_F(FakeNcclTest, RefusesRanksThatAreNoneAndCallsThatBlock) {
   const ncclUniqueId id = make_id();
   EXPECT_EQ(init(id, 2, 2), ncclInvalidArgument);
