@@ -23,6 +23,9 @@ constexpr std::array kBenchmarks{
     Command{.name = "codecs",
             .help = "encoding and decoding rates of compressors",
             .run = bench_codecs},
+    Command{.name = "exchange",
+            .help = "steps of an aggregator, and a message, beside computation",
+            .run = bench_exchange},
     Command{
         .name = "gemm", .help = "rates of matrix products that ranks divide", .run = bench_gemm},
 };

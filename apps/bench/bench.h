@@ -19,6 +19,9 @@ Result<int> bench_collectives(const std::vector<std::string>& words);
 // `bench codecs`: what encoding and decoding cost on one core.
 Result<int> bench_codecs(const std::vector<std::string>& args);
 
+// `bench exchange`: what steps of an aggregator and messages cost besides their bytes.
+Result<int> bench_exchange(const std::vector<std::string>& args);
+
 // `bench gemm`: what dividing a linear layer's product among ranks costs one of them.
 Result<int> bench_gemm(const std::vector<std::string>& args);
 

@@ -85,6 +85,12 @@ std::vector<Measurement> measurements(const MeasurementOptions& o) {
                        return {};
                      }});
     }
+    all.push_back({format("sum of gradients, %lld elements", count),
+                   [=, rounds = o.rounds](Profile& profile) -> Status {
+                     GW_ASSIGN(const ProfiledSum one, measure_sum(elements, rounds));
+                     profile.sums.push_back(one);
+                     return {};
+                   }});
     for (const std::string& spec : o.compressors) {
       all.push_back({format("%s, %lld elements", spec.c_str(), count),
                      [=, rounds = o.rounds](Profile& profile) {
@@ -98,6 +104,13 @@ std::vector<Measurement> measurements(const MeasurementOptions& o) {
            GW_ASSIGN(const ProfiledLink link, measure_link(transport, seconds));
            profile.links.push_back(link);
            return {};
+         }});
+    // Of few rounds the median is of nothing: they are short, and begin behind one another's waits.
+    constexpr int kRounds = 6;
+    all.push_back(
+        {"exchanges over " + transport, [=, compressors = o.compressors, elements = o.elements,
+                                         rounds = kRounds * o.rounds](Profile& profile) {
+           return measure_exchanges(transport, compressors, elements, rounds, profile);
          }});
   }
   return all;

@@ -87,6 +87,32 @@ std::string links_table(const Profile& profile) {
   return text;
 }
 
+std::string exchanges_table(const Profile& profile) {
+  std::string text;
+  if (!profile.sums.empty()) text += format("\n%-24s %12s %12s\n", "", "elements", "us");
+  for (const ProfiledSum& one : profile.sums) {
+    text += format("%-24s %12lld %12.2f\n", "sum of gradients",
+                   static_cast<long long>(one.elements), micros(one.seconds));
+  }
+  if (!profile.exchanges.empty()) {
+    text += format("\n%-12s %-24s %12s %8s %12s\n", "step over", "compressor", "elements",
+                   "buckets", "us");
+  }
+  for (const ProfiledExchange& one : profile.exchanges) {
+    text += format("%-12s %-24s %12lld %8lld %12.2f\n", one.transport.c_str(), one.spec.c_str(),
+                   static_cast<long long>(one.elements), static_cast<long long>(one.buckets),
+                   micros(one.seconds));
+  }
+  if (!profile.messages.empty()) {
+    text += format("\n%-24s %12s %12s\n", "message over", "there us", "sent us");
+  }
+  for (const ProfiledMessage& one : profile.messages) {
+    text += format("%-24s %12.2f %12.2f\n", one.transport.c_str(), micros(one.seconds),
+                   micros(one.send_seconds));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string profile_table(const Profile& profile) {
@@ -95,7 +121,7 @@ std::string profile_table(const Profile& profile) {
                 c.cores == 1 ? "core" : "cores", c.threads, c.threads == 1 ? "thread" : "threads",
                 c.kernel.c_str(), c.build.c_str(), c.date.c_str()) +
          layers_table(profile) + products_table(profile) + optimizers_table(profile) +
-         codecs_table(profile) + links_table(profile);
+         codecs_table(profile) + links_table(profile) + exchanges_table(profile);
 }
 
 }  // namespace gradwire

@@ -3,21 +3,29 @@
 machine (bench/lab).
 
     bench/placement/testbed.py GRADWIRE --done FILE [--profile FILE] [--rates 100mbit,1gbit,10gbit] [--models mlp,cnn,gpt]
-                               [--meshes none,qsgd,topk,powersgd,tp,pp] [--seconds 3] [--repeats 3]
+                               [--meshes none,qsgd,topk,powersgd,tp,pp] [--seconds 3] [--repeats 3] [--table] [--quick]
 
 A cell is a model, a rate and a mesh: two replicas with one of four compressors, two ranks that share tensors, or two stages.
-`gradwire profile` measures one core beforehand (--profile: a file that is there is taken); nothing is fitted to the cells, and a
-link's bandwidth is its rate, of which 1448 bytes in 1538 are payload (Ethernet, IP and TCP frame the rest). A cell is trained
---repeats times, for --seconds each, rank 0 on the first core and rank 1 on the second; the median of its steps' mean counts.
-What is measured is appended to FILE, and not measured again while it is there: a run that was stopped goes on. Ends with the
-table, and with the goals: of cells of replicas 90 % within 15 %; of pairs of one model and rate that are foretold more than 20 %
-apart 95 % in that order. Wants a machine of its own. Exits with 77 where there is no lab.
+`gradwire profile` measures beforehand (--profile: a file that is there is taken): links and exchanges between two ranks, each on
+a core of its own; layers, products, optimizers and compressors on one core while the other measures the same, since the cells
+have both at work. Nothing is fitted to the cells, and a link's bandwidth is its rate, of which 1448 bytes in 1538 are payload
+(Ethernet, IP and TCP frame the rest). A cell is trained --repeats times, for --seconds each, rank 0 on the first core and rank 1
+on the second; the median of the runs' median steps counts.
+
+The machine's speed drifts. Just before and just after each cell a rank alone trains the same model on each core, both at once and
+without exchanges; what its step takes over what the profile foretells is the cell's calibration, and the foretold step times that
+stands beside the raw one.
+
+What is measured is appended to FILE, and not measured again while it is there: a run that was stopped goes on. --table measures
+nothing: it foretells what FILE has anew. Ends with the table, and with the goals, raw and calibrated: of cells of replicas 90 %
+within 15 %; of pairs of one model and rate that are foretold more than 20 % apart 95 % in that order. Wants a machine of its own.
+Exits with 77 where there is no lab.
 """
 import argparse
 import itertools
 import json
+import os
 import pathlib
-import re
 import statistics
 import subprocess
 import sys
@@ -27,16 +35,15 @@ import time
 LAB = pathlib.Path(__file__).resolve().parents[1] / "lab"
 SKIPPED = 77
 PAYLOAD = 1448 / 1538
-STEP = re.compile(r"([\d.]+) (us|µs|ms|s) per step")
-UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+WARM_UP = 5  # steps
 CLOSE, CLOSE_SHARE = 0.15, 0.9
 APART, ORDERED_SHARE = 0.2, 0.95
 
-# Of each model: the flags that describe it to plan, those that describe it to train, and samples of a step. The data sets come
-# with gradwire; the text of the grammar has 25 characters.
+# Of each model: the flags that describe it to plan, those that describe it to train, and samples of a step, of which one rank takes
+# 8 to 40 ms. The data sets come with gradwire; the text of the grammar has 25 characters.
 MODELS = {
-    "mlp": (["--model", "mlp", "--image", "1x8x8", "--hidden", "512,256"], ["--model", "mlp", "--data", "digits", "--hidden", "512,256"], 64),
-    "cnn": (["--model", "cnn", "--image", "1x8x8"], ["--model", "cnn", "--data", "digits"], 64),
+    "mlp": (["--model", "mlp", "--image", "1x8x8", "--hidden", "512,256"], ["--model", "mlp", "--data", "digits", "--hidden", "512,256"], 512),
+    "cnn": (["--model", "cnn", "--image", "1x8x8"], ["--model", "cnn", "--data", "digits"], 512),
     "gpt": (["--layers", "2", "--width", "64", "--heads", "4", "--sequence", "64", "--vocabulary", "25"],
             ["--model", "gpt", "--data", "grammar", "--layers", "2", "--width", "64", "--heads", "4", "--context", "64"], 16),
 }
@@ -51,8 +58,11 @@ MESHES = {
 }
 OPTIMIZER = ["--optimizer", "sgd"]
 # What is measured beforehand: the layers of the three models, at sizes around those of a step.
-PROFILE = ["--hidden", "512,256", "--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--rows", "4,8,16,32,64",
-           "--elements", "4096,16384,65536,262144"]
+PROFILE = ["--hidden", "512,256", "--layers", "2", "--width", "64", "--heads", "4", "--context", "64", "--rows", "4,8,16,128,256,512",
+           "--elements", "1024,4096,16384,65536,262144"]
+QUICK = ["--quick"]
+# Of a profile: what one core does by itself.
+OF_A_CORE = ["layers", "products", "optimizers", "codecs", "sums"]
 
 
 def bytes_per_second(rate):
@@ -88,17 +98,50 @@ def call(words, seconds, **more):
     return done.stdout + done.stderr
 
 
-def foretell(gradwire, profile, model, rate, meshes, folder):
-    """Seconds of a step of each mesh, by the search's own rows."""
-    cluster = pathlib.Path(folder) / "cluster.toml"
-    cluster.write_text(cluster_text(profile, rate))
-    compressors = ";".join(dict.fromkeys(MESHES[mesh][2] for mesh in meshes))
-    text = subprocess.run([gradwire, "plan", "--cluster", str(cluster), "--batch", str(MODELS[model][2]), *MODELS[model][0], *OPTIMIZER,
+def both_cores(words, seconds, folder):
+    """Starts `words` on each of two cores at once, with {} replaced by the core's number; ends when both have."""
+    running = []
+    for core in range(2):
+        command = ["taskset", "-c", str(core), *[str(word).replace("{}", str(core)) for word in words]]
+        running.append(subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+    try:
+        for one in running:
+            _, told = one.communicate(timeout=seconds)
+            if one.returncode:
+                raise SystemExit(f"{' '.join(one.args)}: {told.strip()[-500:]}")
+    finally:
+        for one in running:
+            if one.poll() is None:
+                one.kill()
+
+
+def take_profile(gradwire, path, flags, folder):
+    """Links and exchanges of a profile taken alone; what a core does by itself while the other does the same."""
+    call([gradwire, "profile", str(path) + ".alone", "--again", *flags], 600)
+    both_cores([gradwire, "profile", "core{}.json", "--again", "--no-links", *flags], 600, folder)
+    whole = json.loads(pathlib.Path(str(path) + ".alone").read_text())
+    beside = json.loads((pathlib.Path(folder) / "core0.json").read_text())
+    whole.update({key: beside[key] for key in OF_A_CORE})
+    os.remove(str(path) + ".alone")
+    path.write_text(json.dumps(whole))
+
+
+def planned(gradwire, cluster, model, compressors, folder):
+    """The search's rows of meshes that keep whole replicas and compute nothing again."""
+    path = pathlib.Path(folder) / "cluster.toml"
+    path.write_text(cluster)
+    text = subprocess.run([gradwire, "plan", "--cluster", str(path), "--batch", str(MODELS[model][2]), *MODELS[model][0], *OPTIMIZER,
                            "--precision", "fp32", "--compressors", compressors, "--rows", "1000", "--json"],
                           capture_output=True, text=True, timeout=120)
     if text.returncode:
         raise SystemExit(f"plan of {model}: {text.stderr.strip()[-500:]}")
-    rows = [row for row in map(json.loads, text.stdout.splitlines()) if row["kind"] == "mesh" and row["zero"] == 0 and row["recompute"] == "none"]
+    return [row for row in map(json.loads, text.stdout.splitlines()) if row["kind"] == "mesh" and row["zero"] == 0 and row["recompute"] == "none"]
+
+
+def foretell(gradwire, profile, model, rate, meshes, folder):
+    """Seconds of a step of each mesh, by the search's own rows."""
+    compressors = ";".join(dict.fromkeys(MESHES[mesh][2] for mesh in meshes))
+    rows = planned(gradwire, cluster_text(profile, rate), model, compressors, folder)
     found = {}
     for mesh in meshes:
         parallel, accumulate, compressor = MESHES[mesh]
@@ -111,48 +154,88 @@ def foretell(gradwire, profile, model, rate, meshes, folder):
     return found
 
 
+def foretell_alone(gradwire, profile, model, folder):
+    """Seconds of a step of one rank with all samples."""
+    rows = planned(gradwire, cluster_text(profile, "1gbit").replace("count = 2", "count = 1"), model, "none", folder)
+    return next(row["seconds"] for row in rows if row["accumulate"] == 1)
+
+
+def median_step(path):
+    """Seconds: of a step, once memory and connections are there. Every tenth also compares parameters."""
+    steps = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
+    return statistics.median([row["step_seconds"] for row in steps if "step" in row][WARM_UP:])
+
+
+def train_words(gradwire, model, steps, metrics):
+    return [gradwire, "train", *MODELS[model][1], "--batch", str(MODELS[model][2]), "--steps", str(steps), "--eval-every", "0",
+            "--metrics", metrics, "--quiet", *OPTIMIZER]
+
+
 def train(gradwire, model, rate, mesh, steps, folder):
-    """Seconds of a step: the mean of all but the warm-up, as train says it."""
     parallel, accumulate, compressor = MESHES[mesh]
     if model == "cnn" and parallel.startswith("tp="):
         parallel += "/hybrid"
-    words = [gradwire, "train", *MODELS[model][1], "--batch", str(MODELS[model][2]), "--steps", str(steps), "--parallel", parallel,
-             "--accumulate", str(accumulate), "--compressor", compressor, "--transport", "tcp", "--eval-every", "0", *OPTIMIZER]
+    words = [*train_words(gradwire, model, steps, "cell.jsonl"), "--parallel", parallel, "--accumulate", str(accumulate),
+             "--compressor", compressor, "--transport", "tcp"]
     inner = 'exec taskset -c "$GRADWIRE_RANK" "$@"'
-    told = call([str(LAB), "2", rate, "--timeout", "110", "--", "sh", "-c", inner, "sh", *words], 120, cwd=folder)
-    match = STEP.search(told)
-    if not match:
-        raise SystemExit(f"{model}, {rate}, {mesh}: no time of a step in: {told[-500:]}")
-    return float(match[1]) * UNITS[match[2]]
+    call([str(LAB), "2", rate, "--timeout", "110", "--", "sh", "-c", inner, "sh", *words], 120, cwd=folder)
+    return median_step(pathlib.Path(folder) / "cell.jsonl")
+
+
+def train_alone(gradwire, model, steps, folder):
+    """Seconds of a step of one rank on each core, both at once: their mean."""
+    both_cores(train_words(gradwire, model, steps, "alone{}.jsonl"), 120, folder)
+    return statistics.mean(median_step(pathlib.Path(folder) / f"alone{core}.jsonl") for core in range(2))
+
+
+def steps_in(seconds, step):
+    return int(min(max(seconds / step, 20), 5000))
 
 
 def measure(gradwire, model, rate, mesh, seconds, repeats, folder):
-    once = train(gradwire, model, rate, mesh, 20, folder)
-    steps = int(min(max(seconds / once, 20), 5000))
-    return statistics.median(train(gradwire, model, rate, mesh, steps, folder) for _ in range(repeats)), steps
+    """A cell, with a rank alone before and behind it."""
+    alone_steps = steps_in(seconds / 2, train_alone(gradwire, model, 20, folder))
+    before = train_alone(gradwire, model, alone_steps, folder)
+    steps = steps_in(seconds, train(gradwire, model, rate, mesh, 20, folder))
+    measured = statistics.median(train(gradwire, model, rate, mesh, steps, folder) for _ in range(repeats))
+    behind = train_alone(gradwire, model, alone_steps, folder)
+    return {"model": model, "rate": rate, "mesh": mesh, "measured": measured, "steps": steps, "alone": [before, behind]}
 
 
-def order(cells):
+def order(cells, foretold="foretold"):
     """Pairs of one model and rate that are foretold apart, and how many of them are measured in that order."""
     pairs = right = 0
     for one, other in itertools.combinations(cells, 2):
-        if (one["model"], one["rate"]) == (other["model"], other["rate"]) and max(one["foretold"], other["foretold"]) > (1 + APART) * min(one["foretold"], other["foretold"]):
+        both = one[foretold], other[foretold]
+        if (one["model"], one["rate"]) == (other["model"], other["rate"]) and max(both) > (1 + APART) * min(both):
             pairs += 1
-            right += (one["foretold"] < other["foretold"]) == (one["measured"] < other["measured"])
+            right += (one[foretold] < other[foretold]) == (one["measured"] < other["measured"])
     return pairs, right
 
 
+def calibrated(row, foretold, alone):
+    """The cell with what was foretold: as it is, and times how much longer than foretold one rank's step took around it."""
+    scale = statistics.mean(row["alone"]) / alone
+    return {**row, "foretold": foretold, "scale": scale, "scaled": foretold * scale}
+
+
 def print_table(cells):
-    print(f"{'model':>6} {'rate':>8} {'mesh':>9} {'foretold ms':>12} {'measured ms':>12} {'measured/foretold':>18}")
+    print(f"{'model':>6} {'rate':>8} {'mesh':>9} {'foretold ms':>12} {'one rank':>9} {'calibrated ms':>14} {'measured ms':>12} "
+          f"{'measured/foretold':>18} {'/calibrated':>12}")
     for cell in cells:
-        ratio = cell["measured"] / cell["foretold"]
-        star = " *" if abs(ratio - 1) > CLOSE else ""
-        print(f"{cell['model']:>6} {cell['rate']:>8} {cell['mesh']:>9} {cell['foretold'] * 1e3:>12.3f} {cell['measured'] * 1e3:>12.3f} {ratio:>18.3f}{star}")
+        told = ""
+        for key, width in (("foretold", 18), ("scaled", 12)):
+            ratio = cell["measured"] / cell[key]
+            told += f" {ratio:>{width}.3f}{'*' if abs(ratio - 1) > CLOSE else ' '}"
+        print(f"{cell['model']:>6} {cell['rate']:>8} {cell['mesh']:>9} {cell['foretold'] * 1e3:>12.3f} {cell['scale']:>9.3f} "
+              f"{cell['scaled'] * 1e3:>14.3f} {cell['measured'] * 1e3:>12.3f}{told}".rstrip())
+    print("# one rank: its step, measured around the cell, over the foretold one")
     replicas = [cell for cell in cells if MESHES[cell["mesh"]][0].startswith("dp=")]
-    close = sum(abs(cell["measured"] / cell["foretold"] - 1) <= CLOSE for cell in replicas)
-    pairs, right = order(cells)
-    print(f"# replicas: {close} of {len(replicas)} cells within {CLOSE:.0%} (goal: {CLOSE_SHARE:.0%} of them)")
-    print(f"# order: {right} of {pairs} pairs foretold more than {APART:.0%} apart (goal: {ORDERED_SHARE:.0%} of them)")
+    for key, name in (("foretold", "raw"), ("scaled", "calibrated")):
+        close = sum(abs(cell["measured"] / cell[key] - 1) <= CLOSE for cell in replicas)
+        pairs, right = order(cells, key)
+        print(f"# {name}: {close} of {len(replicas)} cells of replicas within {CLOSE:.0%} (goal: {CLOSE_SHARE:.0%} of them); "
+              f"{right} of {pairs} pairs foretold more than {APART:.0%} apart in order (goal: {ORDERED_SHARE:.0%} of them)")
 
 
 def main():
@@ -165,12 +248,11 @@ def main():
     parser.add_argument("--meshes", default=",".join(MESHES))
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="a quick profile, to try the command")
     words = parser.parse_args()
     gradwire = str(pathlib.Path(words.gradwire).resolve())
     profile = words.profile.resolve()
-    if not profile.is_file():
-        print(f"testbed: measuring one core: {profile}", file=sys.stderr, flush=True)
-        call([gradwire, "profile", str(profile), *PROFILE], 600)
     known = {}
     if words.done.is_file():
         for line in words.done.read_text().splitlines():
@@ -179,7 +261,11 @@ def main():
     models, rates, meshes = words.models.split(","), words.rates.split(","), words.meshes.split(",")
     total, cells, start, fresh = len(models) * len(rates) * len(meshes), [], time.monotonic(), 0
     with tempfile.TemporaryDirectory() as folder:
+        if not profile.is_file():
+            print(f"testbed: measuring the machine: {profile}", file=sys.stderr, flush=True)
+            take_profile(gradwire, profile, QUICK if words.quick else PROFILE, folder)
         for model in models:
+            alone = foretell_alone(gradwire, profile, model, folder)
             for rate in rates:
                 foretold = foretell(gradwire, profile, model, rate, meshes, folder)
                 for mesh in meshes:
@@ -187,16 +273,19 @@ def main():
                         print(f"# {model}, {rate}, {mesh}: not foretold", flush=True)
                         continue
                     row = known.get((model, rate, mesh))
+                    if not row and words.table:
+                        continue
                     if not row:
-                        measured, steps = measure(gradwire, model, rate, mesh, words.seconds, words.repeats, folder)
-                        row = {"model": model, "rate": rate, "mesh": mesh, "measured": measured, "steps": steps}
+                        row = measure(gradwire, model, rate, mesh, words.seconds, words.repeats, folder)
                         with words.done.open("a") as out:
                             out.write(json.dumps(row) + "\n")
                         fresh += 1
                         left = (total - len(cells) - 1) * (time.monotonic() - start) / fresh
+                        cell = calibrated(row, foretold[mesh], alone)
                         print(f"testbed: {len(cells) + 1} of {total}  {model} {rate} {mesh}  {row['measured'] * 1e3:.3f} ms "
-                              f"(foretold {foretold[mesh] * 1e3:.3f})  ETA {int(left // 60)}:{int(left % 60):02}", file=sys.stderr, flush=True)
-                    cells.append({**row, "foretold": foretold[mesh]})
+                              f"(foretold {foretold[mesh] * 1e3:.3f}, calibrated {cell['scaled'] * 1e3:.3f})  "
+                              f"ETA {int(left // 60)}:{int(left % 60):02}", file=sys.stderr, flush=True)
+                    cells.append(calibrated(row, foretold[mesh], alone))
     print_table(cells)
 
 

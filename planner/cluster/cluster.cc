@@ -103,7 +103,8 @@ ClusterPath Cluster::path(int from, int to) const {
   const ClusterNode& there = nodes[static_cast<std::size_t>(b)];
   if (a == b) {
     const ClusterLink& link = links[static_cast<std::size_t>(here.link)];
-    ClusterPath path{link.latency, link.bytes_per_second, {}, link.processor_seconds_per_byte};
+    ClusterPath path{
+        link.latency, link.bytes_per_second, {}, link.processor_seconds_per_byte, link.times.get()};
     if (link.shared) {
       path.resources = {first_node_port + a * kPortsOfNode};
     } else {
@@ -117,7 +118,8 @@ ClusterPath Cluster::path(int from, int to) const {
           std::min(out.bytes_per_second, in.bytes_per_second),
           {out.shared ? first_node_port + a * kPortsOfNode + 1 : port(from, 2),
            in.shared ? first_node_port + b * kPortsOfNode + 2 : port(to, 3)},
-          std::max(out.processor_seconds_per_byte, in.processor_seconds_per_byte)};
+          std::max(out.processor_seconds_per_byte, in.processor_seconds_per_byte),
+          (out.times != nullptr ? out.times : in.times).get()};
 }
 
 int Cluster::resources() const {

@@ -8,6 +8,7 @@
 
 #include "gradwire/status.h"
 #include "planner/profile/device_times.h"
+#include "planner/profile/link_times.h"
 #include "planner/profile/profile.h"
 
 namespace gradwire {
@@ -37,6 +38,8 @@ struct ClusterLink {
   // processor that computes sends, too. 0: others send.
   double processor_seconds_per_byte = 0;
   std::string profile = {};  // the file that it was measured in; empty: it is not measured
+  // What exchanges and messages were measured to take there besides; null where they were not.
+  std::shared_ptr<const LinkTimes> times = nullptr;
 };
 
 struct ClusterNode {
@@ -53,6 +56,8 @@ struct ClusterPath {
   double bytes_per_second = 0;      // 0: it is the same device
   std::vector<int> resources = {};  // that it has while it is sent
   double processor_seconds_per_byte = 0;
+  // ClusterLink::times, of uplinks the sender's where it has any; the cluster's.
+  const LinkTimes* times = nullptr;
 };
 
 struct Cluster {

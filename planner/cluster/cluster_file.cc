@@ -301,6 +301,8 @@ class ClusterReader {
     }
     link.bytes_per_second = measured->bytes_per_second;
     link.processor_seconds_per_byte = measured->cpu_seconds_per_byte;
+    auto times = std::make_shared<const LinkTimes>(found, name);
+    if (times->any()) link.times = std::move(times);
     return take_latency(*transport, measured->latency_seconds, link);
   }
 

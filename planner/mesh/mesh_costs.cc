@@ -82,6 +82,7 @@ class CostsOfMesh {
     for (std::size_t layer = range.begin; layer < range.end; ++layer) {
       MeshLayerCost one = computation_of(type, layer);
       if (choice_.tp > 1) add_sums(replica.sums[at], layer, one, stage);
+      one.backward_weight += joining(type, one.parameters);
       if (choice_.zero > 0) {
         one.gather = ring_half(links_.data[at], one.parameters * problem_.element_bytes());
       }
@@ -134,6 +135,13 @@ class CostsOfMesh {
       cost.forward += loss->forward;
     }
     return cost;
+  }
+
+  // A micro-batch's gradients to the sum of those before it; the first one has none.
+  std::int64_t joining(const DeviceType& type, double parameters) const {
+    const std::int64_t micro_batches = choice_.accumulate / choice_.pipes();
+    if (micro_batches < 2) return 0;
+    return problem_.rates->sum_ticks(type, parameters) * (micro_batches - 1) / micro_batches;
   }
 
   void add_sums(const MeshLink& ring, std::size_t layer, MeshLayerCost& one,
@@ -208,7 +216,9 @@ class CostsOfMesh {
   MeshExchange reduction(std::size_t way, const MeshGradients& gradients, std::size_t rank,
                          const DeviceType& type) const {
     const MeshLink& ring = links_.data[rank];
-    if (choice_.zero > 0) return ring_half(ring, gradients.elems * problem_.element_bytes());
+    if (choice_.zero > 0) {
+      return with_a_bucket(ring, ring_half(ring, gradients.elems * problem_.element_bytes()));
+    }
     return compression_.exchange(way, gradients, ring, links_.direct[rank],
                                  problem_.element_bytes(), *problem_.rates, type);
   }

@@ -10,6 +10,8 @@ namespace {
 
 constexpr double kMostTicks = 0x1p50;
 
+constexpr double kNanoseconds = 1e9;
+
 std::int64_t whole(double ticks) {
   return static_cast<std::int64_t>(std::ceil(std::min(ticks, kMostTicks)));
 }
@@ -80,6 +82,13 @@ MeshExchange canonical_all_reduce(const MeshLink& link, double bytes) {
   MeshExchange both = canonical_half(link, bytes);
   both += both;
   return both;
+}
+
+MeshExchange with_a_bucket(const MeshLink& ring, MeshExchange exchange) {
+  if (ring.times != nullptr && exchange.any()) {
+    exchange.take_longer(whole(kNanoseconds * ring.times->bucket() * (ring.members - 1)));
+  }
+  return exchange;
 }
 
 MeshGradients& MeshGradients::operator+=(const MeshGradients& other) {
@@ -155,6 +164,31 @@ MeshExchange MeshCompression::coded(const Rule& rule, const MeshGradients& gradi
 }
 
 MeshExchange MeshCompression::exchange(std::size_t way, const MeshGradients& gradients,
+                                       const MeshLink& ring, const MeshLink& direct,
+                                       double element_bytes, const MeshRates& rates,
+                                       const DeviceType& type) const {
+  MeshExchange all = foretold(way, gradients, ring, direct, element_bytes, rates, type);
+  if (ring.times == nullptr || !all.any()) return all;
+  const LinkTimes& times = *ring.times;
+  const double bucket = kNanoseconds * times.bucket();
+  double longer = bucket;
+  const std::string method = way == 0 ? "none" : rules_->rules[way - 1].compressor->spec();
+  if (const auto step = times.exchange(method, gradients.elems)) {
+    const MeshLink two{.members = 2,
+                       .latency = std::llround(kNanoseconds * times.latency()),
+                       .byte = 0,
+                       .processor = kNanoseconds * times.processor(),
+                       .times = nullptr};
+    const MeshExchange known = foretold(way, gradients, two, two, element_bytes, rates, type);
+    const auto ticks =
+        static_cast<double>(known.before + known.beside + known.latency + known.behind);
+    longer = std::max(bucket, kNanoseconds * *step - ticks);
+  }
+  all.take_longer(whole(longer + (ring.members - 2) * bucket));
+  return all;
+}
+
+MeshExchange MeshCompression::foretold(std::size_t way, const MeshGradients& gradients,
                                        const MeshLink& ring, const MeshLink& direct,
                                        double element_bytes, const MeshRates& rates,
                                        const DeviceType& type) const {

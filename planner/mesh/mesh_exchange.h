@@ -30,6 +30,11 @@ struct MeshExchange {
   bool any() const { return sent > 0; }
   // Where nothing else is done meanwhile.
   std::int64_t whole() const { return before + std::max(ticks, beside) + latency + behind; }
+  // That much more of the processor, half of it before anything is sent.
+  void take_longer(std::int64_t by) {
+    before += by / 2;
+    behind += by - by / 2;
+  }
   // One that waits for the other.
   MeshExchange& operator+=(const MeshExchange& other);
 };
@@ -43,6 +48,9 @@ MeshExchange ring_all_reduce(const MeshLink& link, double bytes);
 // one of the two.
 MeshExchange canonical_all_reduce(const MeshLink& link, double bytes);
 MeshExchange canonical_half(const MeshLink& link, double bytes);
+
+// One that an aggregator does: with what a bucket was measured to take besides its bytes.
+MeshExchange with_a_bucket(const MeshLink& ring, MeshExchange exchange);
 
 // Gradients of a layer that take the same way: how many fp32 elements, and what a rank's payload of
 // them is in each round.
@@ -72,12 +80,17 @@ class MeshCompression {
   // They go as the aggregator sends them: uncompressed, or payloads that add up, by a ring; by
   // owners of a part each, who decode, add and encode once more; or all to all. `direct` is the
   // slowest path where each sends to each. Codecs that `rates` has not measured on the type run
-  // beside what is sent, and 1/64 of it does not overlap.
+  // beside what is sent, and 1/64 of it does not overlap. Where the ring's profile has steps of an
+  // aggregator, the processor has besides what such a step between two ranks took longer than its
+  // codecs, bytes and latencies, at least a bucket's time; and a bucket's time for each more rank.
   MeshExchange exchange(std::size_t way, const MeshGradients& gradients, const MeshLink& ring,
                         const MeshLink& direct, double element_bytes, const MeshRates& rates,
                         const DeviceType& type) const;
 
  private:
+  MeshExchange foretold(std::size_t way, const MeshGradients& gradients, const MeshLink& ring,
+                        const MeshLink& direct, double element_bytes, const MeshRates& rates,
+                        const DeviceType& type) const;
   MeshExchange coded(const Rule& rule, const MeshGradients& gradients, const MeshLink& ring,
                      const MeshLink& direct) const;
   Result<std::vector<MeshGradients>> found(const MeshLayerWork& layer, int ranks) const;

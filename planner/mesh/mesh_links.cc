@@ -1,6 +1,7 @@
 #include "planner/mesh/mesh_links.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace gradwire {
 namespace {
@@ -70,6 +71,13 @@ class LinksOfMesh {
     link.latency = std::max(link.latency, one.latency);
     link.byte = std::max(link.byte, sharers * kNanoseconds / one.bytes_per_second);
     link.processor = std::max(link.processor, kNanoseconds * one.processor_seconds_per_byte);
+    if (one.times != nullptr) link.times = one.times;
+  }
+
+  static void wait_for(MeshLink& link) {
+    constexpr double kNanoseconds = 1e9;
+    if (link.times == nullptr) return;
+    link.latency += std::llround(kNanoseconds * link.times->waits());
   }
 
   // Of rings at the same time as others beside them, whose member i sends to member to(i, members).
@@ -148,6 +156,7 @@ class LinksOfMesh {
     for (std::size_t i = 0; n > 1 && i < n; ++i) {
       take_slower(ring.devices[i], ring.devices[(i + 1) % n], sums_, link);
     }
+    wait_for(link);
     return link;
   }
 
@@ -191,6 +200,7 @@ class LinksOfMesh {
       for (int t = 0; t < choice_.tp; ++t) {
         take_slower(device(pair.first, d, t), device(pair.second, d, t), uses, link);
       }
+      wait_for(link);
     }
     return one;
   }

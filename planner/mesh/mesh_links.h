@@ -17,6 +17,7 @@ struct MeshLink {
   std::int64_t latency = 0;  // nanoseconds a message
   double byte = 0;           // nanoseconds
   double processor = 0;      // nanoseconds of the processor that computes, of a byte each way
+  const LinkTimes* times = nullptr;  // what a profile knows besides; the cluster's
   friend auto operator<=>(const MeshLink&, const MeshLink&) = default;
 };
 
@@ -30,9 +31,10 @@ struct MeshReplica {
 };
 
 // Rank (p * dp + d) * tp + t of the job is on the device of that number, as base/mesh.h numbers
-// ranks. A port that several of the ranks that do the same at the same time share divides its
-// bandwidth among them: rings of tp, of the replicas of a stage (under chimera of all stages), and
-// messages from one rank of all pipelines to the next.
+// ranks. Messages of hops and of sums are waited for: where a profile has measured that, it is in
+// their latency. A port that several of the ranks that do the same at the same time share divides
+// its bandwidth among them: rings of tp, of the replicas of a stage (under chimera of all stages),
+// and messages from one rank of all pipelines to the next.
 struct MeshLinks {
   std::vector<MeshReplica> replicas = {};
   std::vector<MeshLink> data = {};  // by rank of the pipeline: the ring of the replicas of its

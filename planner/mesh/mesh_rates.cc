@@ -50,6 +50,11 @@ std::int64_t ClusterRates::update_ticks(const DeviceType& type, const std::strin
   return ticks_at(type.times->optimizer(measured), elems);
 }
 
+std::int64_t ClusterRates::sum_ticks(const DeviceType& type, double elems) const {
+  if (type.times == nullptr || elems < 1) return 0;
+  return ticks_at(type.times->sums(), elems);
+}
+
 std::optional<CodecTicks> ClusterRates::codec_ticks(const DeviceType& type,
                                                     const std::string& method, double elems) const {
   if (type.times == nullptr || type.times->encode(method).empty()) return std::nullopt;

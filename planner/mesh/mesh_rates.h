@@ -40,6 +40,9 @@ class MeshRates {
   // Nanoseconds of an optimizer's step of so many parameters; 0 where none was measured.
   virtual std::int64_t update_ticks(const DeviceType& type, const std::string& optimizer,
                                     double elems) const = 0;
+  // Nanoseconds of adding a micro-batch's gradients to those before it; 0 where that was not
+  // measured.
+  virtual std::int64_t sum_ticks(const DeviceType& type, double elems) const = 0;
   // On the processor that computes. nullopt where the method was not measured: codec_byte().
   virtual std::optional<CodecTicks> codec_ticks(const DeviceType& type, const std::string& method,
                                                 double elems) const = 0;
@@ -62,6 +65,7 @@ class ClusterRates final : public MeshRates {
                                         const LayerShare& layer) const override;
   std::int64_t update_ticks(const DeviceType& type, const std::string& optimizer,
                             double elems) const override;
+  std::int64_t sum_ticks(const DeviceType& type, double elems) const override;
   std::optional<CodecTicks> codec_ticks(const DeviceType& type, const std::string& method,
                                         double elems) const override;
   double codec_byte(const std::string& /*compressor*/) const override { return 1 / 35.0; }

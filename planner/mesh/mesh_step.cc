@@ -401,17 +401,20 @@ class MeshLowering {
     if (without_.messages) link = {};
     // Sending is half of what a byte each way takes, receiving the other half.
     const std::int64_t processor = ticks_of(bytes * link.processor / 2);
+    constexpr double kNanoseconds = 1e9;
+    const std::int64_t send =
+        link.times == nullptr ? 0 : ticks_of(kNanoseconds * link.times->send());
     const int message =
         add({.ticks = ticks_of(bytes * link.byte),
              .latency = link.latency,
              .resources = {resource(replica, rank, 1), resource(replica, read.rank, 2)},
              .after = {task}},
             {MeshSpan::Kind::kMessage, replica, rank, from_stage, op.micro});
+    if (processor + send > 0) add_code(replica, rank, from_stage, processor + send, {task});
     if (processor == 0) {
       after(read.task, message);
       return;
     }
-    add_code(replica, rank, from_stage, processor, {task});
     after(read.task, add_code(replica, read.rank, op.stage, processor, {message}));
   }
 

@@ -9,12 +9,6 @@ namespace {
 
 const MeasuredTimes kNone;
 
-// The canonical text, so that keys may stand in any order; what is no compressor stays as it is.
-std::string method_of(const std::string& spec) {
-  const auto made = Registry::builtin().make(spec);
-  return made.has_value() ? made.value()->spec() : spec;
-}
-
 const MeasuredTimes& times_in(const std::map<std::string, MeasuredTimes>& all,
                               const std::string& name) {
   const auto found = all.find(name);
@@ -23,7 +17,12 @@ const MeasuredTimes& times_in(const std::map<std::string, MeasuredTimes>& all,
 
 }  // namespace
 
-DeviceTimes::DeviceTimes(const Profile& profile) {
+std::string canonical_method(const std::string& spec) {
+  const auto made = Registry::builtin().make(spec);
+  return made.has_value() ? made.value()->spec() : spec;
+}
+
+DeviceTimes::DeviceTimes(const Profile& profile) : sums_(sum_times(profile)) {
   for (const ProfiledLayer& one : profile.layers) {
     if (layer(one) == nullptr) layers_.emplace_back(one, layer_times(profile, one));
   }
@@ -31,7 +30,7 @@ DeviceTimes::DeviceTimes(const Profile& profile) {
     optimizers_[one.name] = optimizer_times(profile, one.name);
   }
   for (const ProfiledCodec& one : profile.codecs) {
-    const std::string method = method_of(one.spec);
+    const std::string method = canonical_method(one.spec);
     encode_[method] = encode_times(profile, one.spec);
     decode_[method] = decode_times(profile, one.spec);
   }

@@ -10,6 +10,10 @@
 
 namespace gradwire {
 
+// The canonical text of a compressor (Compressor::spec()), so that its keys may stand in any order;
+// what is no compressor stays as it is.
+std::string canonical_method(const std::string& spec);
+
 class DeviceTimes {
  public:
   explicit DeviceTimes(const Profile& profile);
@@ -22,12 +26,15 @@ class DeviceTimes {
   const MeasuredTimes& optimizer(const std::string& name) const;
   const MeasuredTimes& encode(const std::string& compressor) const;
   const MeasuredTimes& decode(const std::string& compressor) const;
+  // Gradients of a micro-batch that are added to those before it.
+  const MeasuredTimes& sums() const { return sums_; }
 
  private:
   std::vector<std::pair<ProfiledLayer, LayerTimes>> layers_;
   std::map<std::string, MeasuredTimes> optimizers_;
   std::map<std::string, MeasuredTimes> encode_;  // by the canonical text
   std::map<std::string, MeasuredTimes> decode_;
+  MeasuredTimes sums_;
 };
 
 }  // namespace gradwire

@@ -5,7 +5,10 @@
 #include <map>
 #include <numeric>
 
+#include "base/elements.h"
 #include "base/text.h"
+#include "device/ops.h"
+#include "device/pages.h"
 #include "trainer/batch_pass.h"
 #include "trainer/optimizers/optimizer.h"
 
@@ -145,6 +148,23 @@ Result<ProfiledOptimizer> measure_optimizer(const std::string& name, std::int64_
     if (round >= 0) seconds.push_back(seconds_between(begin, Clock::now()));
   }
   return ProfiledOptimizer{.name = name, .elements = elements, .seconds = median(seconds)};
+}
+
+Result<ProfiledSum> measure_sum(std::int64_t elements, int rounds) {
+  GW_TRY(check_at_least_one("elements", elements));
+  GW_TRY(check_at_least_one("rounds", rounds));
+  std::vector<float> sum(static_cast<std::size_t>(elements), 0.5F);
+  std::vector<float> own(sum.size());
+  std::vector<double> seconds;
+  for (int round = -1; round < rounds; ++round) {
+    std::ranges::fill(own, 0.25F);  // as backward does
+    const Clock::time_point begin = Clock::now();
+    GW_TRY(reduce(ReduceOp::kSum, view_of(std::span<float>(own)), view_of(std::span<float>(sum)),
+                  Stream{}));
+    (void)offer_pages(view_of(std::span<float>(own)).bytes());
+    if (round >= 0) seconds.push_back(seconds_between(begin, Clock::now()));
+  }
+  return ProfiledSum{.elements = elements, .seconds = median(seconds)};
 }
 
 }  // namespace gradwire

@@ -31,4 +31,8 @@ Result<std::vector<ProfiledLayer>> measure_layers(const Model<float>& model, con
 Result<ProfiledOptimizer> measure_optimizer(const std::string& name, std::int64_t elements,
                                             int rounds);
 
+// A micro-batch's gradients of so many elements, added to a sum as training does: the median of
+// `rounds`, after one that is not counted. kInvalidArgument: elements or rounds below 1.
+Result<ProfiledSum> measure_sum(std::int64_t elements, int rounds);
+
 }  // namespace gradwire

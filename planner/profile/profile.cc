@@ -101,6 +101,22 @@ MeasuredTimes decode_times(const Profile& profile, const std::string& spec) {
   return found.times();
 }
 
+MeasuredTimes sum_times(const Profile& profile) {
+  TimesBySize found;
+  for (const ProfiledSum& one : profile.sums) found.add(one.elements, one.seconds);
+  return found.times();
+}
+
+MeasuredTimes exchange_times(const Profile& profile, const std::string& transport,
+                             const std::string& spec) {
+  TimesBySize found;
+  for (const ProfiledExchange& one : profile.exchanges) {
+    if (one.transport != transport || one.spec != spec || one.buckets != 1) continue;
+    found.add(one.elements, one.seconds);
+  }
+  return found.times();
+}
+
 const ProfiledLink* find_link(const Profile& profile, const std::string& transport) {
   const auto found = std::ranges::find_if(
       profile.links, [&](const ProfiledLink& link) { return link.transport == transport; });

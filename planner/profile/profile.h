@@ -73,6 +73,29 @@ struct ProfiledLink {
   double cpu_seconds_per_byte = 0;  // of a rank's processor, user and system
 };
 
+// A step of an aggregator between two ranks, each on a processor core of its own, that computed
+// before it: of so many buckets, each of one tensor of so many fp32 elements.
+struct ProfiledExchange {
+  std::string transport;
+  std::string spec;  // "none": uncompressed
+  std::int64_t elements = 1;
+  std::int64_t buckets = 1;
+  double seconds = 0;  // wall-clock, without waiting for the other rank to begin
+};
+
+// A few bytes from one rank to another that sleeps until they come.
+struct ProfiledMessage {
+  std::string transport;
+  double seconds = 0;       // until they are there: half of a round trip
+  double send_seconds = 0;  // until the sender goes on
+};
+
+// A micro-batch's gradients of so many fp32 elements, added to those before it.
+struct ProfiledSum {
+  std::int64_t elements = 1;
+  double seconds = 0;
+};
+
 struct Profile {
   ProfileConditions conditions = {};
   std::vector<ProfiledLayer> layers = {};
@@ -80,6 +103,10 @@ struct Profile {
   std::vector<ProfiledOptimizer> optimizers = {};
   std::vector<ProfiledCodec> codecs = {};
   std::vector<ProfiledLink> links = {};
+  // Profiles of earlier versions have none of these.
+  std::vector<ProfiledExchange> exchanges = {};
+  std::vector<ProfiledMessage> messages = {};
+  std::vector<ProfiledSum> sums = {};
 };
 
 // Seconds by a size, ascending: what was measured of one thing.
@@ -104,6 +131,10 @@ LayerTimes layer_times(const Profile& profile, const ProfiledLayer& shape);
 MeasuredTimes optimizer_times(const Profile& profile, const std::string& name);
 MeasuredTimes encode_times(const Profile& profile, const std::string& spec);
 MeasuredTimes decode_times(const Profile& profile, const std::string& spec);
+MeasuredTimes sum_times(const Profile& profile);
+// Of one bucket over that transport.
+MeasuredTimes exchange_times(const Profile& profile, const std::string& transport,
+                             const std::string& spec);
 // Null where it was not measured.
 const ProfiledLink* find_link(const Profile& profile, const std::string& transport);
 

@@ -72,14 +72,37 @@ void members(Entry& e, F&& f) requires std::same_as<std::remove_const_t<Entry>, 
   f("cpu_seconds_per_byte", e.cpu_seconds_per_byte, 0);
 }
 
-// A profile's lists, likewise.
+template <typename Entry, typename F>
+void members(Entry& e, F&& f) requires std::same_as<std::remove_const_t<Entry>, ProfiledExchange> {
+  f("transport", e.transport, 0);
+  f("spec", e.spec, 0);
+  f("elements", e.elements, 1);
+  f("buckets", e.buckets, 1);
+  f("seconds", e.seconds, 0);
+}
+template <typename Entry, typename F>
+void members(Entry& e, F&& f) requires std::same_as<std::remove_const_t<Entry>, ProfiledMessage> {
+  f("transport", e.transport, 0);
+  f("seconds", e.seconds, 0);
+  f("send_seconds", e.send_seconds, 0);
+}
+template <typename Entry, typename F>
+void members(Entry& e, F&& f) requires std::same_as<std::remove_const_t<Entry>, ProfiledSum> {
+  f("elements", e.elements, 1);
+  f("seconds", e.seconds, 0);
+}
+
+// A profile's lists, likewise; and whether every profile has it.
 template <typename Whole, typename F>
 void lists(Whole& profile, F&& f) {
-  f("layers", profile.layers);
-  f("products", profile.products);
-  f("optimizers", profile.optimizers);
-  f("codecs", profile.codecs);
-  f("links", profile.links);
+  f("layers", profile.layers, true);
+  f("products", profile.products, true);
+  f("optimizers", profile.optimizers, true);
+  f("codecs", profile.codecs, true);
+  f("links", profile.links, true);
+  f("exchanges", profile.exchanges, false);
+  f("messages", profile.messages, false);
+  f("sums", profile.sums, false);
 }
 
 nlohmann::ordered_json json_of(const SampleShape& shape) {
@@ -113,9 +136,9 @@ class ProfileReader {
     std::set<std::string> known{"profile"};
     GW_TRY(take(root, profile.conditions, known));
     Status status;
-    lists(profile, [&](const char* key, auto& entries) {
+    lists(profile, [&](const char* key, auto& entries, bool always) {
       known.insert(key);
-      if (status.ok()) status = list(root, key, entries);
+      if (status.ok() && (always || root.find(key) != nullptr)) status = list(root, key, entries);
     });
     GW_TRY(status);
     GW_TRY(no_others(root, known));
@@ -173,6 +196,12 @@ class ProfileReader {
                             shortest(one.cpu_seconds_per_byte).c_str()));
     }
     return {};
+  }
+  Status check_sizes(const LinedJson& at, const ProfiledMessage& one) const {
+    constexpr double kMost = 1000;
+    if (one.seconds <= kMost && one.send_seconds <= kMost) return {};
+    return bad(at, format("a message with seconds=%s and send_seconds=%s (expected at most 1000)",
+                          shortest(one.seconds).c_str(), shortest(one.send_seconds).c_str()));
   }
   Status check_sizes(const LinedJson& at, const ProfiledLayer& one) const {
     const double macs =
@@ -245,7 +274,7 @@ class ProfileReader {
 std::string profile_text(const Profile& profile) {
   std::string head = entry_json(profile.conditions).dump();
   std::string text = "{\"profile\": 1, " + head.substr(1, head.size() - 2);
-  lists(profile, [&text](const char* key, const auto& entries) {
+  lists(profile, [&text](const char* key, const auto& entries, bool) {
     text += std::string(",\n\"") + key + "\": [";
     for (const auto& entry : entries) {
       text += (&entry == &entries.front() ? "\n " : ",\n ") + entry_json(entry).dump();
@@ -262,7 +291,7 @@ std::string profile_lines(const Profile& profile) {
     return json.dump() + "\n";
   };
   std::string lines = line("machine", profile.conditions);
-  lists(profile, [&](const char* key, const auto& entries) {
+  lists(profile, [&](const char* key, const auto& entries, bool) {
     const std::string plural(key);
     for (const auto& entry : entries) lines += line(plural.substr(0, plural.size() - 1), entry);
   });

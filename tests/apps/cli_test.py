@@ -158,6 +158,7 @@ class Json(unittest.TestCase):
             (folder / "rank-0.json").write_text(json.dumps(RECORD))
             calls = [("`bench` OPERATION", ("bench", "all_reduce", *quick)),
                      ("`bench codecs`", ("bench", "codecs", "--elements", "1000", "--rounds", "1", "--compressors", "none")),
+                     ("`bench exchange`", ("bench", "exchange", *"--transport tcp --elements 64 --rounds 2 --pause 0".split())),
                      ("`bench gemm`", ("bench", "gemm", *"--rows 8 --width 8 --tp 2 --seconds 0.001".split())),
                      ("`doctor`", ("doctor",)),
                      ("`inspect compressors`", ("inspect", "compressors")),

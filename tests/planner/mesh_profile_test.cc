@@ -210,6 +210,78 @@ TEST_F(MeshOnAProfile, MessagesBetweenStagesTakeBothProcessors) {
               2 * (first.output_bytes + second.input_bytes), 2);
 }
 
+// Steps of an aggregator between two ranks: the processor has what they took beyond what is known
+// of them, half of it before anything is sent. A wire that takes no time leaves the sum.
+TEST_F(MeshOnAProfile, AStepOfTheProfileIsForetoldAsItWasMeasured) {
+  Profile profile;
+  profile.links = {{"tcp", 1e-6, 1e9, 0.25e-9}};
+  profile.exchanges = {{"tcp", "none", 10'000, 1, 20e-6}, {"tcp", "none", 20'000, 1, 40e-6}};
+  cluster_.links.front().processor_seconds_per_byte = 0.25e-9;
+  cluster_.links.front().bytes_per_second = 1e18;
+  const MeshChoice choice{.dp = 2, .micro_batch = 4};
+  const MeshCosts plain = costs(choice);
+  cluster_.links.front().times = std::make_shared<const LinkTimes>(profile, "tcp");
+  const MeshCosts all = costs(choice);
+  const MeshExchange& reduce = layers(all)[1].reduce;
+  double elems = 0;
+  for (const MeshLayerCost& one : layers(all)) elems += one.parameters;
+  EXPECT_NEAR(static_cast<double>(reduce.before + reduce.beside + reduce.latency + reduce.behind),
+              2 * elems, 2);
+  EXPECT_NEAR(static_cast<double>(reduce.before), static_cast<double>(reduce.behind), 1);
+  EXPECT_EQ(reduce.sent, layers(plain)[1].reduce.sent);
+  EXPECT_EQ(
+      ticks(choice) - simulate_mesh(choice, mesh_links(cluster_, choice), plain).value().ticks,
+      reduce.before + reduce.behind);
+}
+
+// A step of a compressor that was not measured takes what one more bucket of several was measured
+// to take.
+TEST_F(MeshOnAProfile, EachBucketTakesItsTime) {
+  const MeshChoice choice{.dp = 2, .micro_batch = 4, .compressor = "topk:ratio=0.25"};
+  const std::int64_t without = ticks(choice);
+  Profile profile;
+  profile.exchanges = {{"tcp", "none", 16, 1, 50e-6},
+                       {"tcp", "none", 1000, 1, 50e-6},
+                       {"tcp", "none", 16, 8, 330e-6}};
+  cluster_.links.front().times = std::make_shared<const LinkTimes>(profile, "tcp");
+  const MeshCosts all = costs(choice);
+  int buckets = 0;
+  for (const MeshLayerCost& one : layers(all)) buckets += one.reduce.any() ? 1 : 0;
+  ASSERT_EQ(buckets, 1) << "both ways end with the first layer";
+  EXPECT_NEAR(static_cast<double>(ticks(choice) - without), 40'000 + 50'000, 2)
+      << "what is compressed, whose steps were not measured, and what is not";
+}
+
+// Each hop: the wait of its message, and its sender's processor.
+TEST_F(MeshOnAProfile, MessagesBetweenStagesAreWaitedFor) {
+  const MeshChoice choice{.pp = 2, .order = {.kind = PipelineKind::kGpipe}, .micro_batch = 4};
+  const std::int64_t without = ticks(choice);
+  Profile profile;
+  profile.links = {{"tcp", 1e-6, 1e9, 0}};
+  profile.messages = {{"tcp", 51e-6, 20e-6}};
+  cluster_.links.front().times = std::make_shared<const LinkTimes>(profile, "tcp");
+  EXPECT_EQ(mesh_links(cluster_, choice).replicas.front().hops.at({0, 1}).latency, 1000 + 50'000);
+  // The last rank to compute is the first one: it ends with its update, long behind its sending.
+  EXPECT_EQ(ticks(choice) - without, 2 * 50'000);
+}
+
+TEST_F(MeshOnAProfile, MicroBatchesAreAddedUp) {
+  const MeshChoice choice{.dp = 2, .accumulate = 2, .micro_batch = 2};
+  const MeshChoice once{.dp = 2, .micro_batch = 4};
+  const MeshCosts plain = costs(choice);
+  const MeshCosts alone = costs(once);
+  Profile profile = planted(*model_.part(1, true).value());
+  profile.sums = {{1000, 2e-6}, {2000, 4e-6}};
+  cluster_.types.front().times = std::make_shared<const DeviceTimes>(profile);
+  const MeshCosts all = costs(choice);
+  // One of two micro-batches is added to the other.
+  EXPECT_NEAR(
+      static_cast<double>(layers(all)[1].backward_weight - layers(plain)[1].backward_weight),
+      2 * 4160 / 2.0, 1);
+  EXPECT_EQ(layers(all)[2].backward_weight, layers(plain)[2].backward_weight);
+  EXPECT_EQ(layers(costs(once))[1].backward_weight, layers(alone)[1].backward_weight);
+}
+
 // From the last layer on, as much as a bucket holds; a layer that does not fit begins the next one.
 TEST_F(MeshOnAProfile, BucketsAreReducedWithTheirFirstLayer) {
   MeshProblem problem = problem_of();

@@ -11,6 +11,8 @@
 #include "planner/cluster/cluster_file.h"
 #include "planner/cost/strategy_cost.h"
 #include "planner/graph/built_in_graphs.h"
+#include "planner/profile/device_times.h"
+#include "planner/profile/link_times.h"
 #include "planner/profile/measure.h"
 #include "planner/profile/profile_file.h"
 #include "tests/support/fails.h"
@@ -53,6 +55,13 @@ Profile example() {
                     .latency_seconds = 2e-5,
                     .bytes_per_second = 1.5e9,
                     .cpu_seconds_per_byte = 4e-10}};
+  profile.exchanges = {
+      {.transport = "tcp", .spec = "none", .elements = 16, .buckets = 1, .seconds = 6e-5},
+      {.transport = "tcp", .spec = "none", .elements = 16, .buckets = 5, .seconds = 1.8e-4},
+      {.transport = "tcp", .spec = "qsgd:bits=4", .elements = 100, .buckets = 1, .seconds = 1e-4},
+      {.transport = "tcp", .spec = "qsgd:bits=4", .elements = 300, .buckets = 1, .seconds = 3e-4}};
+  profile.messages = {{.transport = "tcp", .seconds = 5e-5, .send_seconds = 1e-5}};
+  profile.sums = {{.elements = 1000, .seconds = 4e-6}};
   return profile;
 }
 
@@ -74,6 +83,27 @@ TEST(ProfileFile, IsReadBackToTheBit) {
   // cores and threads of a profile without conditions are 1.
   ASSERT_TRUE(empty.has_value()) << empty.error().message();
   EXPECT_TRUE(empty.value().layers.empty());
+}
+
+// What earlier versions wrote has no exchanges, messages and sums.
+TEST(ProfileFile, OfAnEarlierVersionIsRead) {
+  std::string text = profile_text(example());
+  text = text.substr(0, text.find(",\n\"exchanges\"")) + "}\n";
+  const auto read = parse_profile(text, "p.json");
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_EQ(read.value().links.size(), 1U);
+  EXPECT_TRUE(read.value().exchanges.empty());
+  EXPECT_TRUE(read.value().messages.empty());
+  EXPECT_FALSE(LinkTimes(read.value(), "tcp").any());
+}
+
+TEST(ProfileFile, LinesAreOneForEachThingMeasured) {
+  const std::string lines = profile_lines(example());
+  for (const char* part : {"{\"kind\":\"exchange\",\"transport\":\"tcp\",\"spec\":\"none\"",
+                           "{\"kind\":\"message\",\"transport\":\"tcp\",\"seconds\":5e-05",
+                           "{\"kind\":\"sum\",\"elements\":1000,\"seconds\":4e-06}"}) {
+    EXPECT_THAT(lines, ::testing::HasSubstr(part));
+  }
 }
 
 TEST(ProfileFile, ErrorsNameTheLine) {
@@ -108,6 +138,10 @@ TEST(ProfileFile, ErrorsNameTheLine) {
               fails(Code::kInvalidArgument, "p.json:12:", "latency_seconds=1e+17"));
   EXPECT_THAT(refused("\"codecs\"", "\"coders\""),
               fails(Code::kInvalidArgument, "p.json:1:", "no \"codecs\""));
+  EXPECT_THAT(refused("\"send_seconds\":1e-05", "\"send_seconds\":1e+05"),
+              fails(Code::kInvalidArgument, "p.json:", "a message", "send_seconds=1e+05"));
+  EXPECT_THAT(refused("\"buckets\":5", "\"buckets\":0"),
+              fails(Code::kInvalidArgument, "p.json:", "buckets=0", "expected 1"));
   EXPECT_THAT(refused("}]}", "}]"), fails(Code::kInvalidArgument, "p.json:"));
   EXPECT_THAT(parse_profile("[]", "p.json").error(),
               fails(Code::kInvalidArgument, "p.json:1:", "object"));
@@ -144,6 +178,22 @@ TEST(ProfileTimes, AreFoundByWhatWasMeasured) {
   EXPECT_EQ(decode_times(profile, "qsgd:bits=4"), (MeasuredTimes{{1000, 5e-7}}));
   ASSERT_NE(find_link(profile, "tcp"), nullptr);
   EXPECT_EQ(find_link(profile, "shm"), nullptr);
+}
+
+TEST(ProfileTimes, OfALinkAreWhatStepsAndMessagesTakeBesides) {
+  const LinkTimes tcp(example(), "tcp");
+  EXPECT_TRUE(tcp.any());
+  EXPECT_DOUBLE_EQ(tcp.bucket(), 3e-5);  // four more take 0.12 ms
+  EXPECT_THAT(tcp.exchange("none", 16), Optional(DoubleEq(6e-5)));
+  const std::string method = canonical_method("qsgd:bits=4");
+  EXPECT_THAT(tcp.exchange(method, 200), Optional(DoubleEq(2e-4)));
+  EXPECT_EQ(tcp.exchange("topk:ratio=0.5", 200), std::nullopt);
+  EXPECT_DOUBLE_EQ(tcp.waits(), 3e-5);  // behind a latency of 20 us
+  EXPECT_DOUBLE_EQ(tcp.send(), 1e-5);
+  EXPECT_DOUBLE_EQ(tcp.latency(), 2e-5);
+  EXPECT_DOUBLE_EQ(tcp.processor(), 4e-10);
+  EXPECT_FALSE(LinkTimes(example(), "shm").any());
+  EXPECT_EQ(sum_times(example()), (MeasuredTimes{{1000, 4e-6}}));
 }
 
 TEST(ProfileOfAnotherMachine, IsRefusedByName) {

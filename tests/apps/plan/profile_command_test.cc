@@ -126,5 +126,28 @@ TEST(ProfileCommand, LinksAreReadOffTwoSizes) {
               fails(Code::kInternal, "one size"));
 }
 
+TEST(ProfileCommand, ExchangesAreReadOffTheirRows) {
+  const auto row = [](const std::string& what, const std::string& spec, int count, double micros) {
+    return "{\"what\":\"" + what + "\",\"compressor\":\"" + spec +
+           "\",\"elements\":16,\"count\":" + std::to_string(count) +
+           ",\"time_us_p50\":" + std::to_string(micros) + "}\n";
+  };
+  const std::string exchanges = "a line of a log\n" + row("exchange", "qsgd:bits=4", 1, 80) +
+                                row("tensors", "none", 32, 70) + row("buckets", "none", 8, 300);
+  Profile profile;
+  ASSERT_TRUE(exchanges_of_rows(
+                  "tcp", exchanges + row("message", "", 1, 40) + row("send", "", 1, 10), profile)
+                  .ok());
+  ASSERT_EQ(profile.exchanges.size(), 2U);
+  EXPECT_EQ(profile.exchanges[0].spec, "qsgd:bits=4");
+  EXPECT_DOUBLE_EQ(profile.exchanges[0].seconds, 80e-6);
+  EXPECT_EQ(profile.exchanges[1].buckets, 8);
+  ASSERT_EQ(profile.messages.size(), 1U);
+  EXPECT_DOUBLE_EQ(profile.messages[0].seconds, 40e-6);
+  EXPECT_DOUBLE_EQ(profile.messages[0].send_seconds, 10e-6);
+  EXPECT_THAT(exchanges_of_rows("shm", exchanges, profile),
+              fails(Code::kInternal, "shm", "a message"));
+}
+
 }  // namespace
 }  // namespace gradwire::testing::profile_command_test
