@@ -32,24 +32,48 @@ class Testbed(unittest.TestCase):
         self.assertEqual(order([cell("1gbit", 1.0, 2.0), cell("1gbit", 1.3, 1.0)]), (1, 0))
         self.assertEqual(order([cell("1gbit", 1.0, 1.0), cell("1gbit", 1.3, 2.0), cell("100mbit", 9.0, 0.1)]), (1, 1))
 
+    def test_order_is_of_what_was_foretold_as_it_is_or_calibrated(self):
+        order = testbed().order
+        cells = [{**cell("1gbit", 1.0, 2.0), "scaled": 2.0}, {**cell("1gbit", 1.3, 1.0), "scaled": 1.0}]
+        self.assertEqual(order(cells), (1, 0))
+        self.assertEqual(order(cells, "scaled"), (1, 1))
+
+    # A rank alone that takes twice as long as foretold: so does everything.
+    def test_a_cell_is_calibrated_by_a_rank_alone_around_it(self):
+        row = testbed().calibrated({**cell("1gbit", 0, 7.0), "alone": [3.0, 5.0]}, 3.0, 2.0)
+        self.assertEqual((row["foretold"], row["scale"], row["scaled"], row["measured"]), (3.0, 2.0, 6.0, 7.0))
+
+    def test_a_step_is_the_median_behind_the_warm_up(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "m.jsonl"
+            rows = [{"step": step, "step_seconds": 100.0 if step < 5 else float(step)} for step in range(10)] + [{"totals": 1}]
+            path.write_text("\n".join(map(json.dumps, rows)))
+            self.assertEqual(testbed().median_step(path), 7.0)
+
     def test_a_link_carries_less_than_its_rate(self):
         self.assertAlmostEqual(testbed().bytes_per_second("100mbit"), 12.5e6 * 1448 / 1538)
 
     def test_cells_are_foretold_and_measured_once(self):
         with tempfile.TemporaryDirectory() as folder:
-            profile, done = f"{folder}/profile.json", pathlib.Path(folder) / "done.jsonl"
-            subprocess.run([GRADWIRE, "profile", "--quick", profile], check=True, capture_output=True, timeout=60)
-            words = [sys.executable, str(TESTBED), GRADWIRE, "--done", str(done), "--profile", profile, "--models", "mlp", "--rates", "1gbit",
-                     "--meshes", "none,pp", "--seconds", "0.05", "--repeats", "1"]
+            profile, done = pathlib.Path(folder) / "profile.json", pathlib.Path(folder) / "done.jsonl"
+            words = [sys.executable, str(TESTBED), GRADWIRE, "--done", str(done), "--profile", str(profile), "--models", "mlp", "--rates",
+                     "1gbit", "--meshes", "none,pp", "--seconds", "0.05", "--repeats", "1", "--quick"]
             first = subprocess.run(words, capture_output=True, text=True, timeout=240)
             if first.returncode == SKIPPED:
                 print(first.stderr.strip())
                 os._exit(SKIPPED)
             self.assertEqual(first.returncode, 0, first.stdout + first.stderr)
-            self.assertIn("of 1 cells within 15%", first.stdout)
+            for name in ("raw", "calibrated"):
+                self.assertRegex(first.stdout, rf"# {name}: \d of 1 cells of replicas within 15%")
+            kept = json.loads(profile.read_text())
+            self.assertEqual({link["transport"] for link in kept["links"]}, {row["transport"] for row in kept["exchanges"]})
+            self.assertTrue(kept["layers"] and kept["sums"])
             rows = [json.loads(line) for line in done.read_text().splitlines()]
             self.assertEqual([row["mesh"] for row in rows], ["none", "pp"])
-            self.assertTrue(all(0 < row["measured"] < 60 for row in rows))
+            self.assertTrue(all(0 < row["measured"] < 60 and len(row["alone"]) == 2 for row in rows))
+            self.assertIn("testbed: 2 of 2  mlp 1gbit pp", first.stderr)
+            table = subprocess.run([*words, "--table", "--meshes", "none,pp,tp"], capture_output=True, text=True, timeout=60)
+            self.assertEqual((table.returncode, table.stdout), (0, first.stdout))
             again = subprocess.run(words, capture_output=True, text=True, timeout=60)
             self.assertEqual((again.returncode, again.stdout), (0, first.stdout))
             self.assertNotIn("testbed:", again.stderr)
