@@ -13,8 +13,8 @@ have both at work. Nothing is fitted to the cells, and a link's bandwidth is its
 on the second; the median of the runs' median steps counts.
 
 The machine's speed drifts. Just before and just after each cell a rank alone trains the same model on each core, both at once and
-without exchanges; what its step takes over what the profile foretells is the cell's calibration, and the foretold step times that
-stands beside the raw one.
+without exchanges, in micro-batches of the cell's; what its step takes over what the profile foretells is the cell's calibration.
+What is foretold from the profile with all times of processors times that (links keep their rates) stands beside the raw step.
 
 What is measured is appended to FILE, and not measured again while it is there: a run that was stopped goes on. --table measures
 nothing: it foretells what FILE has anew. Ends with the table, and with the goals, raw and calibrated: of cells of replicas 90 %
@@ -126,11 +126,20 @@ def take_profile(gradwire, path, flags, folder):
     path.write_text(json.dumps(whole))
 
 
-def planned(gradwire, cluster, model, compressors, folder):
+def slowed(profile, scale):
+    """The profile of a machine whose processors take `scale` times as long."""
+    if isinstance(profile, list):
+        return [slowed(one, scale) for one in profile]
+    if not isinstance(profile, dict):
+        return profile
+    return {key: value * scale if "seconds" in key else slowed(value, scale) for key, value in profile.items()}
+
+
+def planned(gradwire, cluster, model, batch, compressors, folder):
     """The search's rows of meshes that keep whole replicas and compute nothing again."""
     path = pathlib.Path(folder) / "cluster.toml"
     path.write_text(cluster)
-    text = subprocess.run([gradwire, "plan", "--cluster", str(path), "--batch", str(MODELS[model][2]), *MODELS[model][0], *OPTIMIZER,
+    text = subprocess.run([gradwire, "plan", "--cluster", str(path), "--batch", str(batch), *MODELS[model][0], *OPTIMIZER,
                            "--precision", "fp32", "--compressors", compressors, "--rows", "1000", "--json"],
                           capture_output=True, text=True, timeout=120)
     if text.returncode:
@@ -141,7 +150,7 @@ def planned(gradwire, cluster, model, compressors, folder):
 def foretell(gradwire, profile, model, rate, meshes, folder):
     """Seconds of a step of each mesh, by the search's own rows."""
     compressors = ";".join(dict.fromkeys(MESHES[mesh][2] for mesh in meshes))
-    rows = planned(gradwire, cluster_text(profile, rate), model, compressors, folder)
+    rows = planned(gradwire, cluster_text(profile, rate), model, MODELS[model][2], compressors, folder)
     found = {}
     for mesh in meshes:
         parallel, accumulate, compressor = MESHES[mesh]
@@ -154,10 +163,24 @@ def foretell(gradwire, profile, model, rate, meshes, folder):
     return found
 
 
-def foretell_alone(gradwire, profile, model, folder):
-    """Seconds of a step of one rank with all samples."""
-    rows = planned(gradwire, cluster_text(profile, "1gbit").replace("count = 2", "count = 1"), model, "none", folder)
-    return next(row["seconds"] for row in rows if row["accumulate"] == 1)
+def part_of(model, mesh):
+    """Samples of a step of one rank alone, and in how many micro-batches, as long as those of a rank of the mesh."""
+    parallel, accumulate, _ = MESHES[mesh]
+    return MODELS[model][2] // (2 if parallel.startswith("dp=") else 1), accumulate
+
+
+def foretell_alone(gradwire, profile, model, mesh, folder):
+    batch, accumulate = part_of(model, mesh)
+    rows = planned(gradwire, cluster_text(profile, "1gbit").replace("count = 2", "count = 1"), model, batch, "none", folder)
+    return next(row["seconds"] for row in rows if row["accumulate"] == accumulate)
+
+
+def foretell_calibrated(gradwire, profile, row, alone, folder):
+    """Of a kept cell: by how much one rank alone took longer than foretold, and the cell on a machine that much slower."""
+    scale = statistics.mean(row["alone"]) / alone
+    path = pathlib.Path(folder) / "slowed.json"
+    path.write_text(json.dumps(slowed(json.loads(profile.read_text()), scale)))
+    return scale, foretell(gradwire, path, row["model"], row["rate"], [row["mesh"]], folder)[row["mesh"]]
 
 
 def median_step(path):
@@ -166,25 +189,25 @@ def median_step(path):
     return statistics.median([row["step_seconds"] for row in steps if "step" in row][WARM_UP:])
 
 
-def train_words(gradwire, model, steps, metrics):
-    return [gradwire, "train", *MODELS[model][1], "--batch", str(MODELS[model][2]), "--steps", str(steps), "--eval-every", "0",
-            "--metrics", metrics, "--quiet", *OPTIMIZER]
+def train_words(gradwire, model, batch, accumulate, steps, metrics):
+    return [gradwire, "train", *MODELS[model][1], "--batch", str(batch), "--accumulate", str(accumulate), "--steps", str(steps),
+            "--eval-every", "0", "--metrics", metrics, "--quiet", *OPTIMIZER]
 
 
 def train(gradwire, model, rate, mesh, steps, folder):
     parallel, accumulate, compressor = MESHES[mesh]
     if model == "cnn" and parallel.startswith("tp="):
         parallel += "/hybrid"
-    words = [*train_words(gradwire, model, steps, "cell.jsonl"), "--parallel", parallel, "--accumulate", str(accumulate),
+    words = [*train_words(gradwire, model, MODELS[model][2], accumulate, steps, "cell.jsonl"), "--parallel", parallel,
              "--compressor", compressor, "--transport", "tcp"]
     inner = 'exec taskset -c "$GRADWIRE_RANK" "$@"'
     call([str(LAB), "2", rate, "--timeout", "110", "--", "sh", "-c", inner, "sh", *words], 120, cwd=folder)
     return median_step(pathlib.Path(folder) / "cell.jsonl")
 
 
-def train_alone(gradwire, model, steps, folder):
+def train_alone(gradwire, model, mesh, steps, folder):
     """Seconds of a step of one rank on each core, both at once: their mean."""
-    both_cores(train_words(gradwire, model, steps, "alone{}.jsonl"), 120, folder)
+    both_cores(train_words(gradwire, model, *part_of(model, mesh), steps, "alone{}.jsonl"), 120, folder)
     return statistics.mean(median_step(pathlib.Path(folder) / f"alone{core}.jsonl") for core in range(2))
 
 
@@ -194,11 +217,11 @@ def steps_in(seconds, step):
 
 def measure(gradwire, model, rate, mesh, seconds, repeats, folder):
     """A cell, with a rank alone before and behind it."""
-    alone_steps = steps_in(seconds / 2, train_alone(gradwire, model, 20, folder))
-    before = train_alone(gradwire, model, alone_steps, folder)
+    alone_steps = steps_in(seconds / 2, train_alone(gradwire, model, mesh, 20, folder))
+    before = train_alone(gradwire, model, mesh, alone_steps, folder)
     steps = steps_in(seconds, train(gradwire, model, rate, mesh, 20, folder))
     measured = statistics.median(train(gradwire, model, rate, mesh, steps, folder) for _ in range(repeats))
-    behind = train_alone(gradwire, model, alone_steps, folder)
+    behind = train_alone(gradwire, model, mesh, alone_steps, folder)
     return {"model": model, "rate": rate, "mesh": mesh, "measured": measured, "steps": steps, "alone": [before, behind]}
 
 
@@ -211,12 +234,6 @@ def order(cells, foretold="foretold"):
             pairs += 1
             right += (one[foretold] < other[foretold]) == (one["measured"] < other["measured"])
     return pairs, right
-
-
-def calibrated(row, foretold, alone):
-    """The cell with what was foretold: as it is, and times how much longer than foretold one rank's step took around it."""
-    scale = statistics.mean(row["alone"]) / alone
-    return {**row, "foretold": foretold, "scale": scale, "scaled": foretold * scale}
 
 
 def print_table(cells):
@@ -265,7 +282,6 @@ def main():
             print(f"testbed: measuring the machine: {profile}", file=sys.stderr, flush=True)
             take_profile(gradwire, profile, QUICK if words.quick else PROFILE, folder)
         for model in models:
-            alone = foretell_alone(gradwire, profile, model, folder)
             for rate in rates:
                 foretold = foretell(gradwire, profile, model, rate, meshes, folder)
                 for mesh in meshes:
@@ -275,17 +291,20 @@ def main():
                     row = known.get((model, rate, mesh))
                     if not row and words.table:
                         continue
-                    if not row:
+                    fresh_one = not row
+                    if fresh_one:
                         row = measure(gradwire, model, rate, mesh, words.seconds, words.repeats, folder)
                         with words.done.open("a") as out:
                             out.write(json.dumps(row) + "\n")
+                    alone = foretell_alone(gradwire, profile, model, mesh, folder)
+                    scale, scaled = foretell_calibrated(gradwire, profile, row, alone, folder)
+                    cells.append({**row, "foretold": foretold[mesh], "scale": scale, "scaled": scaled})
+                    if fresh_one:
                         fresh += 1
-                        left = (total - len(cells) - 1) * (time.monotonic() - start) / fresh
-                        cell = calibrated(row, foretold[mesh], alone)
-                        print(f"testbed: {len(cells) + 1} of {total}  {model} {rate} {mesh}  {row['measured'] * 1e3:.3f} ms "
-                              f"(foretold {foretold[mesh] * 1e3:.3f}, calibrated {cell['scaled'] * 1e3:.3f})  "
+                        left = (total - len(cells)) * (time.monotonic() - start) / fresh
+                        print(f"testbed: {len(cells)} of {total}  {model} {rate} {mesh}  {row['measured'] * 1e3:.3f} ms "
+                              f"(foretold {foretold[mesh] * 1e3:.3f}, calibrated {scaled * 1e3:.3f})  "
                               f"ETA {int(left // 60)}:{int(left % 60):02}", file=sys.stderr, flush=True)
-                    cells.append(calibrated(row, foretold[mesh], alone))
     print_table(cells)
 
 

@@ -38,10 +38,18 @@ class Testbed(unittest.TestCase):
         self.assertEqual(order(cells), (1, 0))
         self.assertEqual(order(cells, "scaled"), (1, 1))
 
-    # A rank alone that takes twice as long as foretold: so does everything.
-    def test_a_cell_is_calibrated_by_a_rank_alone_around_it(self):
-        row = testbed().calibrated({**cell("1gbit", 0, 7.0), "alone": [3.0, 5.0]}, 3.0, 2.0)
-        self.assertEqual((row["foretold"], row["scale"], row["scaled"], row["measured"]), (3.0, 2.0, 6.0, 7.0))
+    def test_a_slower_machine_has_slower_processors_and_the_same_links(self):
+        profile = {"cores": 2, "layers": [{"rows": 8, "forward_seconds": 1.0, "backward_seconds": 2.0}],
+                   "links": [{"latency_seconds": 3.0, "bytes_per_second": 5.0, "cpu_seconds_per_byte": 7.0}],
+                   "exchanges": [{"elements": 16, "seconds": 4.0}]}
+        self.assertEqual(testbed().slowed(profile, 2.0),
+                         {"cores": 2, "layers": [{"rows": 8, "forward_seconds": 2.0, "backward_seconds": 4.0}],
+                          "links": [{"latency_seconds": 6.0, "bytes_per_second": 5.0, "cpu_seconds_per_byte": 14.0}],
+                          "exchanges": [{"elements": 16, "seconds": 8.0}]})
+
+    def test_a_rank_alone_has_the_micro_batches_of_the_cell(self):
+        part_of = testbed().part_of
+        self.assertEqual([part_of("gpt", mesh) for mesh in ("none", "tp", "pp")], [(8, 1), (16, 1), (16, 4)])
 
     def test_a_step_is_the_median_behind_the_warm_up(self):
         with tempfile.TemporaryDirectory() as folder:
