@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "tests/adapters/sharded_runs.h"
+#include "tests/support/short_run.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/accounts/training_memory.h"
 #include "trainer/step/gradient_fold.h"
@@ -126,10 +127,12 @@ TEST(ShardedMemory, Z4_Z5_TheAccountSaysWhatSumsOfMicroBatchesTake) {
     bool scaled;
     double clip_worker;
   };
+  ShortRun run(5);
   for (const int stage : {1, 2, 3}) {
     for (const int accumulate : {1, 2, 4}) {
       for (const Way& way : {Way{Precision::kF32, false, 0}, Way{Precision::kF32, false, 0.5},
                              Way{Precision::kBF16, false, 0}, Way{Precision::kF16, true, 0}}) {
+        if (!run.takes()) continue;
         Setting setting = wide_adamw(stage, 2);
         setting.training.accumulate = accumulate;
         setting.training.precision = way.precision;
@@ -177,11 +180,13 @@ Bytes form(int stage, bool narrow, bool each, bool sums) {
 // with error feedback. What the arena counts is the form, and the account of the run. Under error
 // feedback fp16's gradients wait as a whole for each other: 2 bytes of all parameters at the most.
 TEST(ShardedMemory, Z2_Z5_EveryFormToTheByte) {
+  ShortRun run(5);
   for (const Precision precision : {Precision::kF32, Precision::kBF16, Precision::kF16}) {
     for (const int ranks : {1, 2, 4}) {
       for (const int accumulate : {1, 4}) {
         for (const std::string way : {"sum", "each", "ef14"}) {
           for (const int stage : {0, 1, 2, 3}) {
+            if (!run.takes()) continue;
             Setting setting;
             setting.stage = stage;
             setting.ranks = ranks;

@@ -14,6 +14,7 @@
 #include "tests/support/aggregate_job.h"
 #include "tests/support/exchange_promises.h"
 #include "tests/support/fails.h"
+#include "tests/support/short_run.h"
 
 namespace gradwire::testing::follow_laws {
 namespace {
@@ -74,6 +75,17 @@ std::vector<Case> cases() {
     }
   }
   return all;
+}
+
+// In a short run every method combined in every way without feedback, and with some of the kinds of
+// feedback, by turns.
+std::vector<Case> taken(const std::vector<Case>& all) {
+  ShortRun run(4);
+  std::vector<Case> some;
+  for (const Case& one : all) {
+    if (run.takes() || one.keys.ends_with("ef=none")) some.push_back(one);
+  }
+  return some;
 }
 
 class FollowCases : public ::testing::TestWithParam<Case> {
@@ -191,7 +203,9 @@ TEST_P(FollowLaws, BadNumbersAreNamedOrSeen) {
 }
 
 TEST_P(FollowLaws, FiveToEightRanksAgreeAndLoseNothing) {
+  const int one = 5 + static_cast<int>(GetParam().spec().size() % 4);  // of a short run
   for (const int ranks : {5, 6, 7, 8}) {
+    if (is_short_run() && ranks != one) continue;
     const Job many = job(ranks, 3);
     const JobOutcome outcome = run_job(many);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.message();
@@ -237,9 +251,9 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
   return test_name(info.param.method + "_" + info.param.keys);
 }
 
-INSTANTIATE_TEST_SUITE_P(EveryPair, FollowLaws, ValuesIn(cases()), name_of);
-INSTANTIATE_TEST_SUITE_P(EveryPair, FollowUnits, ValuesIn(cases_where(FollowCases::has_units)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(EveryPair, FollowLaws, ValuesIn(taken(cases())), name_of);
+INSTANTIATE_TEST_SUITE_P(EveryPair, FollowUnits,
+                         ValuesIn(taken(cases_where(FollowCases::has_units))), name_of);
 INSTANTIATE_TEST_SUITE_P(EveryPair, FollowOwnState, ValuesIn(cases_where(FollowCases::keeps_state)),
                          name_of);
 

@@ -10,20 +10,23 @@
 
 #include "tests/adapters/pipeline/stage_models.h"
 #include "tests/support/fails.h"
+#include "tests/support/short_run.h"
 #include "trainer/pipeline/lower.h"
 
 namespace gradwire::testing::stages_test {
 namespace {
 
 // Every schedule with every number of ranks, against one run alone for each number of
-// micro-batches.
+// micro-batches; in a short run a fifth of them, by turns.
 void expect_bits(const Model<float>& model, const DataSet& data, const std::string& optimizer,
                  const std::vector<int>& ranks, const std::vector<int>& micro_batches) {
+  ShortRun turns(5, optimizer == "adamw" ? 2 : 0);
   for (const int m : micro_batches) {
     PipelineRun run = run_of(model, data, m, optimizer);
     const Trained alone = train_on_one_rank(run);
     for (const PipelineSpec& spec : every_spec()) {
       for (const int p : ranks) {
+        if (!turns.takes()) continue;
         run.spec = spec;
         run.ranks = p;
         expect_same(train_pipeline(run), alone,
