@@ -12,8 +12,9 @@ have both at work. Nothing is fitted to the cells, and a link's bandwidth is its
 (Ethernet, IP and TCP frame the rest). A cell is trained --repeats times, for --seconds each, rank 0 on the first core and rank 1
 on the second; the median of the runs' median steps counts.
 
-The machine's speed drifts. Just before and just after each cell a rank alone trains the same model on each core, both at once and
-without exchanges, in micro-batches of the cell's; what its step takes over what the profile foretells is the cell's calibration.
+The machine's speed drifts. Just before and just after each run of a cell a rank alone trains the same model on each core, both at once and
+without exchanges, in micro-batches of the cell's. Ranks that exchange wait for the slower one: of each pair of steps the longer one
+counts, and what their median takes over what the profile foretells is the cell's calibration.
 What is foretold from the profile with all times of processors times that (links keep their rates) stands beside the raw step.
 
 What is measured is appended to FILE, and not measured again while it is there: a run that was stopped goes on. --table measures
@@ -177,16 +178,18 @@ def foretell_alone(gradwire, profile, model, mesh, folder):
 
 def foretell_calibrated(gradwire, profile, row, alone, folder):
     """Of a kept cell: by how much one rank alone took longer than foretold, and the cell on a machine that much slower."""
-    scale = statistics.mean(row["alone"]) / alone
+    scale = statistics.median(row["alone"]) / alone
     path = pathlib.Path(folder) / "slowed.json"
     path.write_text(json.dumps(slowed(json.loads(profile.read_text()), scale)))
     return scale, foretell(gradwire, path, row["model"], row["rate"], [row["mesh"]], folder)[row["mesh"]]
 
 
-def median_step(path):
-    """Seconds: of a step, once memory and connections are there. Every tenth also compares parameters."""
-    steps = [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
-    return statistics.median([row["step_seconds"] for row in steps if "step" in row][WARM_UP:])
+def median_step(*paths):
+    """Seconds: of a step, once memory and connections are there; of several runs the longest of each. Every tenth also compares
+    parameters."""
+    runs = [[json.loads(line) for line in pathlib.Path(path).read_text().splitlines()] for path in paths]
+    steps = [[row["step_seconds"] for row in run if "step" in row][WARM_UP:] for run in runs]
+    return statistics.median(map(max, zip(*steps)))
 
 
 def train_words(gradwire, model, batch, accumulate, steps, metrics):
@@ -206,9 +209,9 @@ def train(gradwire, model, rate, mesh, steps, folder):
 
 
 def train_alone(gradwire, model, mesh, steps, folder):
-    """Seconds of a step of one rank on each core, both at once: their mean."""
+    """Seconds of a step of one rank on each core, both at once: of the slower one."""
     both_cores(train_words(gradwire, model, *part_of(model, mesh), steps, "alone{}.jsonl"), 120, folder)
-    return statistics.mean(median_step(pathlib.Path(folder) / f"alone{core}.jsonl") for core in range(2))
+    return median_step(*(pathlib.Path(folder) / f"alone{core}.jsonl" for core in range(2)))
 
 
 def steps_in(seconds, step):
@@ -216,13 +219,14 @@ def steps_in(seconds, step):
 
 
 def measure(gradwire, model, rate, mesh, seconds, repeats, folder):
-    """A cell, with a rank alone before and behind it."""
+    """A cell, with a rank alone before and behind each of its runs."""
     alone_steps = steps_in(seconds / 2, train_alone(gradwire, model, mesh, 20, folder))
-    before = train_alone(gradwire, model, mesh, alone_steps, folder)
     steps = steps_in(seconds, train(gradwire, model, rate, mesh, 20, folder))
-    measured = statistics.median(train(gradwire, model, rate, mesh, steps, folder) for _ in range(repeats))
-    behind = train_alone(gradwire, model, mesh, alone_steps, folder)
-    return {"model": model, "rate": rate, "mesh": mesh, "measured": measured, "steps": steps, "alone": [before, behind]}
+    alone, runs = [train_alone(gradwire, model, mesh, alone_steps, folder)], []
+    for _ in range(repeats):
+        runs.append(train(gradwire, model, rate, mesh, steps, folder))
+        alone.append(train_alone(gradwire, model, mesh, alone_steps, folder))
+    return {"model": model, "rate": rate, "mesh": mesh, "measured": statistics.median(runs), "steps": steps, "runs": runs, "alone": alone}
 
 
 def order(cells, foretold="foretold"):

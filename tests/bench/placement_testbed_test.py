@@ -57,6 +57,9 @@ class Testbed(unittest.TestCase):
             rows = [{"step": step, "step_seconds": 100.0 if step < 5 else float(step)} for step in range(10)] + [{"totals": 1}]
             path.write_text("\n".join(map(json.dumps, rows)))
             self.assertEqual(testbed().median_step(path), 7.0)
+            other = pathlib.Path(folder) / "n.jsonl"
+            other.write_text("\n".join(json.dumps({"step": step, "step_seconds": 8.0}) for step in range(10)))
+            self.assertEqual(testbed().median_step(path, other), 8.0)  # 8, 8, 8, 8 and 9
 
     def test_a_link_carries_less_than_its_rate(self):
         self.assertAlmostEqual(testbed().bytes_per_second("100mbit"), 12.5e6 * 1448 / 1538)
