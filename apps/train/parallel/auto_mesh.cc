@@ -82,6 +82,8 @@ Cluster this_machine(const Profile& profile, const ProfiledLink& link, const std
                       .bytes_per_second = link.bytes_per_second};
   between.processor_seconds_per_byte = link.cpu_seconds_per_byte;
   between.profile = path;
+  auto times = std::make_shared<const LinkTimes>(profile, link.transport);
+  if (times->any()) between.times = std::move(times);
   Cluster cluster{.name = "this machine"};
   cluster.types = {std::move(type)};
   cluster.links = {std::move(between)};
