@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string_view>
 
@@ -19,7 +20,7 @@ constexpr std::array<std::string_view, 16> kTrainKeys{
     "model",     "hidden",        "width",     "layers",     "heads",     "tied",
     "context",   "parallel",      "batch",     "accumulate", "recompute", "compressor",
     "precision", "no-main-grads", "optimizer", "momentum"};
-constexpr std::array<std::string_view, 3> kNeeded{"parallel", "batch", "accumulate"};
+constexpr std::array<std::string_view, 4> kNeeded{"model", "parallel", "batch", "accumulate"};
 constexpr std::array<std::string_view, 4> kPredictedKeys{"mesh", "step_seconds", "memory_bytes",
                                                          "rates"};
 
@@ -62,6 +63,7 @@ class PlanReader {
     if (const auto* predicted = table["predicted"].as_table()) {
       for (const auto& [key, node] : *predicted) {
         if (!has(kPredictedKeys, key.str())) return unknown(key.str(), node, kPredictedKeys);
+        GW_TRY(check_predicted(std::string(key.str()), node));
       }
     }
     const auto* train = table["train"].as_table();
@@ -86,7 +88,20 @@ class PlanReader {
     const auto* node = table.get("version");
     if (node == nullptr) return at(1, "no version (expected version = 1)");
     if (node->is_integer() && node->as_integer()->get() == kVersion) return {};
-    return at(*node, "version of another gradwire (expected version = 1)");
+    return at(*node, "version=" + text_of(*node).value_or("a table or list") +
+                         " is of another gradwire (expected version = 1)");
+  }
+
+  // Nothing is done with it, but an edit that makes it nonsense was not meant.
+  Status check_predicted(const std::string& key, const toml::node& node) const {
+    const bool is_text = key == "mesh" || key == "rates";
+    if (is_text && node.is_string()) return {};
+    const auto number = node.value<double>();
+    if (!is_text && !node.is_boolean() && number && std::isfinite(*number) && *number >= 0) {
+      return {};
+    }
+    return at(node, key + "=" + text_of(node).value_or("a table or list") + " (expected " +
+                        (is_text ? "a text)" : "a number of at least 0)"));
   }
 
   // In the file's order.
@@ -99,7 +114,9 @@ class PlanReader {
     std::ranges::sort(entries, {},
                       [](const auto& entry) { return entry.second->source().begin.line; });
     for (const std::string_view needed : kNeeded) {
-      if (!train.contains(needed)) return at(train, "[train] without " + std::string(needed));
+      if (!train.contains(needed)) {
+        return at(train, "[train] has no " + std::string(needed) + " (expected one)");
+      }
     }
     for (const auto& [key, node] : entries) {
       if (flags_.given(key)) {
@@ -109,7 +126,9 @@ class PlanReader {
     }
     for (const auto& [key, node] : entries) {
       const auto value = text_of(*node);
-      if (!value) return at(*node, key + " must be a text, a number, true or false");
+      if (!value) {
+        return at(*node, key + " is a table or list (expected a text, a number, true or false)");
+      }
       if (const Status set = flags_.set(key, *value); !set.ok()) {
         return at(*node, std::string(set.message()));
       }

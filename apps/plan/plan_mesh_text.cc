@@ -104,7 +104,7 @@ std::string memory_text(const MeshAnswer& row) {
 
 std::string near_text(const MeshAnswer& row, const std::vector<MeshAnswer>& near) {
   constexpr std::size_t kMost = 20;
-  std::string text = "\nWith one factor changed\n";
+  std::string text = "\nBeside it: ranks on other axes, or one other choice changed\n";
   std::size_t shown = 0;
   std::size_t others = 0;
   for (const MeshAnswer& other : near) {

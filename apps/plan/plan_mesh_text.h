@@ -15,7 +15,8 @@ std::string mesh_table(const MeshSearchResult& result);
 std::string mesh_lines(const MeshSearchResult& result);
 
 // Row `number` (from 1): where its step's time goes, what its ranks hold by class, what they send;
-// and `near`, those that differ from it in one factor, the fastest first.
+// and `near`, those that differ from it in the axes of ranks or in one other choice, the fastest
+// first.
 std::string why_text(std::int64_t number, const MeshAnswer& row,
                      const std::vector<MeshAnswer>& near);
 // JSON lines: "rank" for each rank of the pipeline, "neighbour" for each of `near`.

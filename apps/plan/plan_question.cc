@@ -102,7 +102,7 @@ void add_search_flags(Flags& flags, MeshFlags& f) {
   flags.toggle("allow-stale", f.allow_stale,
                "pipedream and 2bw too, which train with older weights: other mathematics");
   flags.integer("rows", f.rows, kRows, "number of meshes that are shown");
-  flags.integer("why", f.why, kRows, "row to explain: time, memory, bytes, and one factor changed",
+  flags.integer("why", f.why, kRows, "row to explain: time, memory, bytes, and meshes beside it",
                 "none");
   flags.file("html", f.html, "page with memory, timeline and all rows, of --why or the first");
   flags.file("write", f.write, "plan file for gradwire train --plan, of --why or the first");

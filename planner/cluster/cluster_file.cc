@@ -6,11 +6,18 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <sstream>
 
 #include "base/text.h"
 
 namespace gradwire {
 namespace {
+
+// Below these, times of real models leave what 64 bits of nanoseconds hold.
+constexpr double kLeastMacs = 1e6;
+constexpr double kLeastBytes = 1e3;
+constexpr double kMostWritten = 1e18;
+constexpr double kMostLatencySeconds = 1000;
 
 // "64K", "25M", "16G".
 std::optional<std::int64_t> parse_memory(const std::string& text) {
@@ -78,32 +85,39 @@ class ClusterReader {
   }
 
   Status text(const toml::node& node, const std::string& key, std::string& out) const {
-    if (!node.is_string()) return bad(node, key + " must be a string");
+    if (!node.is_string()) return bad(node, key + "=" + shown(node) + " (expected a string)");
     out = node.as_string()->get();
     return {};
   }
-  Status number(const toml::node& node, const std::string& key, double& out, bool zero) const {
+  // A value as an error shows it; of a table or list that it is one.
+  static std::string shown(const toml::node& node) {
+    if (node.is_table()) return "a table";
+    if (node.is_array()) return "a list";
+    if (const auto* number = node.as_floating_point()) return shortest(number->get());
+    std::ostringstream out;
+    node.visit([&](const auto& value) { out << value; });
+    return out.str();
+  }
+  Status number(const toml::node& node, const std::string& key, double& out, double least,
+                double most = kMostWritten) const {
     const auto value = node.value<double>();
-    if (!value || !(node.is_integer() || node.is_floating_point())) {
-      return bad(node, key + " must be a number");
-    }
-    const int least = zero ? 0 : 1;
-    if (!std::isfinite(*value) || *value < least || *value > 1e18) {
-      return bad(node, format("%s=%s (expected %d or more, at most 1e18)", key.c_str(),
-                              shortest(*value).c_str(), least));
+    const bool is_number = value && (node.is_integer() || node.is_floating_point());
+    if (!is_number || !std::isfinite(*value) || *value < least || *value > most) {
+      return bad(node,
+                 format("%s=%s (expected a number from %s to %s)", key.c_str(), shown(node).c_str(),
+                        shortest(least).c_str(), shortest(most).c_str()));
     }
     out = *value;
     return {};
   }
   Status integer(const toml::node& node, const std::string& key, int& out) const {
     constexpr std::int64_t kMost = 65536;
-    if (!node.is_integer()) return bad(node, key + " must be a whole number");
-    const std::int64_t value = node.as_integer()->get();
-    if (value < 1 || value > kMost) {
-      return bad(node, format("%s=%lld (expected 1 to %lld)", key.c_str(),
-                              static_cast<long long>(value), static_cast<long long>(kMost)));
+    const auto* value = node.as_integer();
+    if (value == nullptr || value->get() < 1 || value->get() > kMost) {
+      return bad(node, format("%s=%s (expected a whole number, 1 to %lld)", key.c_str(),
+                              shown(node).c_str(), static_cast<long long>(kMost)));
     }
-    out = static_cast<int>(value);
+    out = static_cast<int>(value->get());
     return {};
   }
   Status missing(const toml::table& table, const std::string& what, const char* key) const {
@@ -119,7 +133,7 @@ class ClusterReader {
       if (what == "memory") {
         GW_TRY(memory(node, type.memory_bytes));
       } else if (what == "macs_per_second") {
-        GW_TRY(number(node, what, type.macs_per_second, false));
+        GW_TRY(number(node, what, type.macs_per_second, kLeastMacs));
       } else if (what == "profile") {
         GW_TRY(take_products(node, type));
       } else {
@@ -145,7 +159,7 @@ class ClusterReader {
       return {};
     }
     if (!node.is_integer() || node.as_integer()->get() < 1) {
-      return bad(node, format("memory of another kind, or below 1 %s", wanted));
+      return bad(node, format("memory=%s %s", shown(node).c_str(), wanted));
     }
     out = node.as_integer()->get();
     return {};
@@ -174,18 +188,17 @@ class ClusterReader {
     if (key == "latency" || key == "bandwidth") link.profile.clear();
     if (key == "latency") {
       double seconds = 0;
-      GW_TRY(number(node, key, seconds, true));
+      GW_TRY(number(node, key, seconds, 0, kMostLatencySeconds));
       GW_TRY(take_latency(node, seconds, link));
     } else if (key == "bandwidth") {
-      GW_TRY(number(node, key, link.bytes_per_second, false));
+      GW_TRY(number(node, key, link.bytes_per_second, kLeastBytes));
     } else if (key == "processor") {
-      GW_TRY(number(node, key, link.processor_seconds_per_byte, true));
       constexpr double kMost = 1e3;
-      if (link.processor_seconds_per_byte > kMost) {
-        return bad(node, "processor above 1000 seconds a byte (expected less)");
-      }
+      GW_TRY(number(node, key, link.processor_seconds_per_byte, 0, kMost));
     } else if (key == "shared") {
-      if (!node.is_boolean()) return bad(node, "shared must be true or false");
+      if (!node.is_boolean()) {
+        return bad(node, "shared=" + shown(node) + " (expected true or false)");
+      }
       link.shared = node.as_boolean()->get();
     } else if (key != "profile" && key != "transport") {
       return bad(node, "unknown key '" + key +
@@ -196,8 +209,7 @@ class ClusterReader {
   }
 
   Status take_latency(const toml::node& node, double seconds, ClusterLink& link) const {
-    constexpr double kMost = 1000;
-    if (seconds > kMost) {
+    if (seconds > kMostLatencySeconds) {
       return bad(node, "latency of " + shortest(seconds) + " seconds (expected at most 1000)");
     }
     link.latency = std::llround(seconds * 1e9);

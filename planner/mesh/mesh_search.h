@@ -84,8 +84,9 @@ struct MeshChoices {
 };
 Result<MeshChoices> mesh_choices(const MeshProblem& problem);
 
-// Those of `choices` that differ from `choice` in one factor: ranks move between two axes, or the
-// schedule, ZeRO stage, micro-batches, recompute or compressor is another one.
+// Those of `choices` beside `choice`: ranks move between two axes, whatever the order and the
+// number of micro-batches are then, or one of schedule, ZeRO stage, micro-batches, recompute and
+// compressor is another one.
 std::vector<MeshChoice> mesh_neighbours(const std::vector<MeshChoice>& choices,
                                         const MeshChoice& choice);
 

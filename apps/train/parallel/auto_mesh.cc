@@ -160,9 +160,14 @@ Result<MeshSearchResult> search(const Flags& flags, const TrainOptions& options,
     if (is_served(flags, options, choice)) asked.among.push_back(std::move(choice));
   }
   if (asked.among.empty()) {
-    return refuse_auto(
-        "no mesh of the ranks is served with the other flags (expected another "
-        "--batch, --zero, --accumulate or --recompute, or none of them)");
+    std::string given = format("--batch %lld", static_cast<long long>(options.batch));
+    if (flags.given("accumulate")) {
+      given += format(", --accumulate %lld", static_cast<long long>(options.accumulate));
+    }
+    return Status(Code::kInvalidArgument,
+                  format("no mesh of %d ranks is served with %s and the other flags (expected "
+                         "another --batch, --zero, --accumulate or --recompute)",
+                         problem.cluster->devices(), given.c_str()));
   }
   return search_mesh(problem, asked);
 }
@@ -198,7 +203,12 @@ Result<std::string> settle_auto(Flags& flags, TrainOptions& options, const Launc
     GW_TRY(flags.set("accumulate", std::to_string(chosen.accumulate)));
   }
   if (!flags.given("recompute")) GW_TRY(flags.set("recompute", chosen.recompute));
-  return reason_of(found.value(), options.profile);
+  std::string reason = reason_of(found.value(), options.profile);
+  if (ranks > profile.conditions.cores) {
+    reason += format("; %d ranks share %d cores, which these times do not count", ranks,
+                     profile.conditions.cores);
+  }
+  return reason;
 }
 
 }  // namespace gradwire

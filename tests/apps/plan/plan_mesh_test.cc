@@ -82,7 +82,7 @@ TEST_F(PlanMesh, ARowIsExplainedAndDrawn) {
       search({"--batch", "16", "--why", "2", "--html", file("p.html"), "--rows", "3"});
   ASSERT_TRUE(plan.error.ok()) << plan.error.message();
   EXPECT_THAT(plan.text, HasSubstr("Row 2: "));
-  EXPECT_THAT(plan.text, HasSubstr("With one factor changed"));
+  EXPECT_THAT(plan.text, HasSubstr("Beside it: ranks on other axes"));
   EXPECT_GE(count_of(plan, "rank"), 1);
   EXPECT_GE(count_of(plan, "neighbour"), 3);
   const std::string page = read_whole_file(file("p.html")).value();

@@ -143,7 +143,7 @@ TEST_F(TrainPlan, NonsenseIsRefusedWithItsLine) {
   EXPECT_THAT(edited("batch = 32", "batch = -3"), fails(kBad, "edited.toml:", "batch", "-3"));
   EXPECT_THAT(edited("batch = 32", "bach = 32"), fails(kBad, "edited.toml:", "unknown key 'bach'"));
   EXPECT_THAT(edited("batch = 32", "batch = [1, 2]"), fails(kBad, "edited.toml:", "batch"));
-  EXPECT_THAT(edited("batch = 32\n", ""), fails(kBad, "edited.toml:", "without batch"));
+  EXPECT_THAT(edited("batch = 32\n", ""), fails(kBad, "edited.toml:", "has no batch"));
   EXPECT_THAT(edited("parallel = \"dp=", "parallel = \"dq="), fails(kBad, "edited.toml:", "dq="));
   EXPECT_THAT(edited("compressor = \"", "compressor = \"nonesuch\" #"),
               fails(kBad, "edited.toml:", "nonesuch"));
@@ -151,6 +151,11 @@ TEST_F(TrainPlan, NonsenseIsRefusedWithItsLine) {
   EXPECT_FALSE(refusal({"--plan", ""}).ok()) << "an empty name is no plan";
   EXPECT_THAT(edited("[predicted]", "[cluster]"), fails(kBad, "edited.toml:", "cluster"));
   EXPECT_THAT(edited("step_seconds", "steps"), fails(kBad, "edited.toml:", "unknown key 'steps'"));
+  EXPECT_THAT(edited("step_seconds = ", "step_seconds = -"),
+              fails(kBad, "edited.toml:", "step_seconds=-", "at least 0"));
+  EXPECT_THAT(edited("memory_bytes = ", "memory_bytes = \"lots\"  # "),
+              fails(kBad, "edited.toml:", "memory_bytes=lots", "number"));
+  EXPECT_THAT(edited("model = ", "# "), fails(kBad, "edited.toml:", "[train] has no model"));
   EXPECT_THAT(edited("[train]", "[train"), fails(kBad, "edited.toml:", "not TOML"));
   EXPECT_THAT(std::string(refusal({"--plan", file("nofile")}).message()),
               ::testing::HasSubstr("nofile"));
