@@ -131,7 +131,7 @@ bool is_being_finalized(const Member& member) {
   return member.ends && (in_progress(member) || member.on_streams > 0);
 }
 
-// Whether it was destroyed or aborted, or is being aborted: whoever still uses it is at fault.
+// Whether it was destroyed or aborted, or is being aborted: its use is then the caller's fault.
 bool has_gone(const ncclComm* comm) {
   const std::lock_guard lock(hall().mutex);
   return comm->has_ended || comm->member->aborted;
