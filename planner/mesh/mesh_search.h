@@ -84,9 +84,9 @@ struct MeshChoices {
 };
 Result<MeshChoices> mesh_choices(const MeshProblem& problem);
 
-// Those of `choices` beside `choice`: ranks move between two axes, whatever the order and the
-// number of micro-batches are then, or one of schedule, ZeRO stage, micro-batches, recompute and
-// compressor is another one.
+// Those of `choices` beside `choice`: ranks move between two axes, whatever the number of
+// micro-batches is then (and the schedule, where one of both has no pipeline), or one of schedule,
+// ZeRO stage, micro-batches, recompute and compressor is another one.
 std::vector<MeshChoice> mesh_neighbours(const std::vector<MeshChoice>& choices,
                                         const MeshChoice& choice);
 

@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "planner/search/policy/sequence_policy.h"
 #include "planner/search/policy/table_policy.h"
@@ -12,58 +16,108 @@ namespace {
 // How long a policy's choices are looked at before others.
 struct ReinforcePlan {
   std::size_t round = 16;  // placements
-  double entropy = 0.02;   // at the start; falls to 0 with the budget
+  double entropy = 0.02;   // in a policy's first round
+  double exploring = 60;   // rounds in which that falls to 0
 };
 
-Status reinforce(SearchRecord& record, PlacementPolicy& policy, SearchDraws& draws,
-                 const ReinforcePlan& plan) {
-  constexpr double kKept = 0.9;  // of the baseline, a round
-  const OperatorGraph& graph = record.cost().graph();
-  double unit = 0;
-  double baseline = 0;
-  double longest = 0;
-  for (int round = 0; !record.is_spent(); ++round) {
-    std::vector<std::vector<int>> placements;
-    std::vector<double> rewards;
-    while (placements.size() < plan.round && !record.is_spent()) {
-      placements.push_back(policy.draw(draws));
-      GW_ASSIGN(const StrategyTime time, record.time(place_groups(graph, placements.back())));
-      const auto ticks = static_cast<double>(time.ticks);
-      longest = std::max(longest, ticks);
-      rewards.push_back(std::sqrt(time.over > 0 ? 2 * longest : ticks));
-    }
-    const auto count = static_cast<double>(rewards.size());
+// One policy's rewards: the square roots of its placements' times, in nanoseconds.
+class Baseline {
+ public:
+  // After a round.
+  void add(const std::vector<double>& rewards) {
+    constexpr double kKept = 0.9;
     double mean = 0;
-    for (const double reward : rewards) mean += reward / count;
-    if (round == 0) {
-      unit = std::max(mean, 1.0);
-      baseline = mean;
-    }
-    const double left = 1 - static_cast<double>(record.result().evaluations) /
-                                static_cast<double>(record.budget().evaluations);
-    for (std::size_t i = 0; i < placements.size(); ++i) {
-      policy.add(placements[i], (baseline - rewards[i]) / unit / count,
-                 plan.entropy * left / count);
-    }
-    baseline = kKept * baseline + (1 - kKept) * mean;
-    policy.step();
+    for (const double reward : rewards) mean += reward / static_cast<double>(rewards.size());
+    mean_ = mean_ == 0 ? mean : kKept * mean_ + (1 - kKept) * mean;
   }
-  return {};
+  bool is_first() const { return mean_ == 0; }
+  // Relative to it, so that an entropy term weighs the same whatever the times are.
+  double better_by(double reward) const { return (mean_ - reward) / std::max(mean_, 1.0); }
+
+ private:
+  double mean_ = 0;
+};
+
+// Whether more than half of them are one and the same.
+bool is_settled(const std::vector<std::vector<int>>& placements) {
+  return std::ranges::any_of(placements, [&](const std::vector<int>& one) {
+    return static_cast<std::size_t>(std::ranges::count(placements, one)) * 2 > placements.size();
+  });
 }
+
+using MakePolicy = std::function<std::unique_ptr<PlacementPolicy>()>;
+
+// Policies one after another, each until it has settled, as far as the budget goes.
+class Reinforce {
+ public:
+  Reinforce(SearchRecord& record, MakePolicy make_policy, SearchDraws& draws)
+      : record_(record), make_policy_(std::move(make_policy)), draws_(draws) {}
+
+  Status run() {
+    while (!record_.is_spent()) GW_TRY(train_one());
+    return {};
+  }
+
+ private:
+  Status train_one() {
+    const std::unique_ptr<PlacementPolicy> policy = make_policy_();
+    Baseline baseline;
+    for (double round = 0; !record_.is_spent(); ++round) {
+      std::vector<std::vector<int>> placements;
+      std::vector<double> rewards;
+      while (placements.size() < plan_.round && !record_.is_spent()) {
+        placements.push_back(policy->draw(draws_));
+        GW_ASSIGN(const double reward, reward_of(placements.back()));
+        rewards.push_back(reward);
+      }
+      if (is_settled(placements)) return {};
+      if (baseline.is_first()) baseline.add(rewards);
+      const auto count = static_cast<double>(rewards.size());
+      const double entropy = plan_.entropy * std::max(0.0, 1 - round / plan_.exploring);
+      for (std::size_t i = 0; i < placements.size(); ++i) {
+        policy->add(placements[i], baseline.better_by(rewards[i]) / count, entropy / count);
+      }
+      baseline.add(rewards);
+      policy->step();
+    }
+    return {};
+  }
+
+  Result<double> reward_of(const std::vector<int>& placement) {
+    GW_ASSIGN(const StrategyTime time,
+              record_.time(place_groups(record_.cost().graph(), placement)));
+    const auto ticks = static_cast<double>(time.ticks);
+    longest_ = std::max(longest_, ticks);
+    return std::sqrt(time.over > 0 ? 2 * longest_ : ticks);
+  }
+
+  SearchRecord& record_;
+  MakePolicy make_policy_;
+  SearchDraws& draws_;
+  ReinforcePlan plan_;
+  double longest_ = 0;
+};
 
 }  // namespace
 
 Status ReinforceSearch::search(SearchRecord& record) {
   SearchDraws draws(record.budget().seed);
-  TablePolicy policy(record.cost().graph().groups().size(), record.cost().cluster().devices());
-  return reinforce(record, policy, draws, {});
+  const MakePolicy table = [&record] {
+    return std::make_unique<TablePolicy>(record.cost().graph().groups().size(),
+                                         record.cost().cluster().devices());
+  };
+  return Reinforce(record, table, draws).run();
 }
 
 Status RecurrentReinforceSearch::search(SearchRecord& record) {
   SearchDraws draws(record.budget().seed);
-  SequencePolicy policy(group_features(record.cost().graph()), record.cost().cluster().devices(),
-                        SequenceSizes{}, record.budget().seed + 1);
-  return reinforce(record, policy, draws, {});
+  std::uint64_t seed = record.budget().seed;
+  const MakePolicy sequence = [&record, &seed] {
+    return std::make_unique<SequencePolicy>(group_features(record.cost().graph()),
+                                            record.cost().cluster().devices(), SequenceSizes{},
+                                            ++seed);
+  };
+  return Reinforce(record, sequence, draws).run();
 }
 
 }  // namespace gradwire

@@ -8,12 +8,13 @@
 namespace gradwire {
 
 // A policy draws a device for each group of operators; its parameters move along
-// (baseline - r) * grad log p, averaged over a round of placements, where r is the square root of a
-// step's time, in units of the first round's mean. The baseline is a moving average of r, and an
-// entropy term that shrinks keeps it from settling early. A placement that does not fit is given
-// twice the longest time so far.
-// Source: Mirhoseini et al., "Device placement optimization with reinforcement learning", ICML
-// 2017, equations 1 to 3 (square root, baseline); Williams, "Simple statistical gradient-following
+// (baseline - r) / baseline * grad log p, averaged over a round of placements, where r is the
+// square root of a step's time. The baseline is a moving average of r, and an entropy term that
+// shrinks keeps it from settling early. A policy has settled where more than half of a round are
+// one placement; as it may be the best of its neighbourhood alone, a new policy then begins, as far
+// as the budget goes. A placement that does not fit is given twice the longest time so far. Source:
+// Mirhoseini et al., "Device placement optimization with reinforcement learning", ICML 2017,
+// equations 1 to 3 (square root, baseline); Williams, "Simple statistical gradient-following
 // algorithms", Machine Learning 1992.
 
 // With a table of logits, [group][device].

@@ -287,20 +287,5 @@ TEST(MeshSearch, BadProblemsAreNamed) {
   EXPECT_THAT(search_mesh(problem, {}).error(), fails(Code::kInvalidArgument, "1099511627776"));
 }
 
-TEST(MeshNeighbours, DifferInOneFactor) {
-  MeshModel model = small_gpt(4);
-  const Cluster cluster = even_cluster(4, 1, 5);
-  const MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
-  const std::vector<MeshChoice> all = mesh_choices(problem).value().all;
-  const MeshChoice choice{.dp = 2, .pp = 2, .zero = 1, .accumulate = 4};
-  const std::vector<MeshChoice> near = mesh_neighbours(all, choice);
-  MeshChoice other = choice;
-  other.recompute = "full";
-  EXPECT_THAT(near, ::testing::Contains(other));
-  other.zero = 0;
-  EXPECT_THAT(near, ::testing::Not(::testing::Contains(other)));
-  EXPECT_THAT(near, ::testing::Not(::testing::Contains(choice)));
-}
-
 }  // namespace
 }  // namespace gradwire::mesh_test

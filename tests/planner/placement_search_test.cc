@@ -1,4 +1,4 @@
-// Searchers of strategies, on the networks and bounds of the literature.
+// Searchers of strategies: what each does, and what they refuse.
 #include "planner/search/placement_search.h"
 
 #include <gmock/gmock.h>
@@ -8,38 +8,20 @@
 
 #include "planner/cluster/alike_devices.h"
 #include "planner/graph/built_in_graphs.h"
-#include "planner/graph/model_graph.h"
 #include "planner/search/cut_graph.h"
-#include "planner/search/exhaustive.h"
-#include "planner/search/have_metis.h"
 #include "tests/planner/even_cluster.h"
+#include "tests/planner/placement_cases.h"
 #include "tests/support/fails.h"
-#include "trainer/models.h"
 
 namespace gradwire::placement_search_test {
 namespace {
 
-// Devices of 10^13 products a second, links of 10 GB/s and 5 us.
-Cluster four_gpus(int devices = 4) {
-  Cluster cluster = even_cluster(devices, 0.1, 5000);
-  cluster.types[0].macs_per_second = 1e13;
-  return cluster;
-}
-
-SearchResult search(const std::string& method, const OperatorGraph& graph, const Cluster& cluster,
-                    std::int64_t evaluations, std::uint64_t seed = 1) {
-  const auto cost = SimulatedCost::make(graph, cluster, {}).value();
-  auto result = search_placement(method, *cost, {.seed = seed, .evaluations = evaluations});
-  EXPECT_TRUE(result.has_value()) << result.error().message();
-  return result.has_value() ? std::move(result).value() : SearchResult{};
-}
-
 TEST(PlacementSearch, EveryMethodFindsAStrategyOfItsTime) {
   const OperatorGraph graph = unrolled_lstm(2, 4, 16, 256);
-  const Cluster cluster = four_gpus();
+  const Cluster cluster = even_gpus();
   for (const std::string& method : placement_search_names()) {
     if (method == "metis" && !kHaveMetis) continue;
-    const SearchResult result = search(method, graph, cluster, 400);
+    const SearchResult result = found_by(method, graph, cluster, 400);
     const auto cost = SimulatedCost::make(graph, cluster, {}).value();
     EXPECT_EQ(cost->time(result.strategy).value().ticks, result.time.ticks) << method;
     EXPECT_LE(result.evaluations, 400) << method;
@@ -55,18 +37,11 @@ TEST(PlacementSearch, EveryMethodFindsAStrategyOfItsTime) {
 TEST(PlacementSearch, TheSameSeedFindsTheSame) {
   const OperatorGraph graph = inception_like(1, 8, 16);
   for (const std::string method : {"random", "min-cut", "reinforce", "reinforce-lstm", "mcmc"}) {
-    const SearchResult a = search(method, graph, four_gpus(), 300, 5);
-    const SearchResult b = search(method, graph, four_gpus(), 300, 5);
+    const SearchResult a = found_by(method, graph, even_gpus(), 300, 5);
+    const SearchResult b = found_by(method, graph, even_gpus(), 300, 5);
     EXPECT_EQ(a.strategy, b.strategy) << method;
     EXPECT_EQ(a.best.size(), b.best.size()) << method;
   }
-}
-
-// Those that cut the graph: ours, and METIS's where this build has it.
-std::vector<std::string> cut_methods() {
-  std::vector<std::string> methods{"min-cut"};
-  if (kHaveMetis) methods.emplace_back("metis");
-  return methods;
 }
 
 // Two chains of six groups that read one small output of each other: no cut has fewer bytes than
@@ -83,7 +58,7 @@ TEST(PlacementSearch, CutsGoWhereFewestBytesDo) {
     graph.operators.push_back(one);
   }
   for (const std::string& method : cut_methods()) {
-    const SearchResult result = search(method, graph, four_gpus(2), 100);
+    const SearchResult result = found_by(method, graph, even_gpus(2), 100);
     std::vector<int> devices;
     const CutGraph cuts(graph);
     for (const OperatorSplit& one : result.strategy) devices.push_back(one.devices.front());
@@ -94,7 +69,7 @@ TEST(PlacementSearch, CutsGoWhereFewestBytesDo) {
 
 TEST(PlacementSearch, MetisIsRefusedByNameWhereItIsNotBuilt) {
   const OperatorGraph graph = built_in_graph("lstm").value();
-  const Cluster cluster = four_gpus();
+  const Cluster cluster = even_gpus();
   const auto cost = SimulatedCost::make(graph, cluster, {}).value();
   const auto found = search_placement("metis", *cost, {});
   EXPECT_EQ(found.has_value(), kHaveMetis);
@@ -113,57 +88,8 @@ TEST(PlacementSearch, CutsServeGraphsOfAnyShape) {
   }
   for (const std::string& method : cut_methods()) {
     for (const int devices : {1, 2, 4}) {
-      const SearchResult result = search(method, graph, four_gpus(devices), 10);
+      const SearchResult result = found_by(method, graph, even_gpus(devices), 10);
       EXPECT_GE(result.evaluations, 1) << method << " " << devices;
-    }
-  }
-}
-
-// The expert's placement, a cut's and a random one's on a recurrent and a convolutional network:
-// what is placed well beats what is not.
-TEST(PlacementSearch, Pl1ExpertAndMinCutBeatARandomPlacement) {
-  for (const std::string& name : built_in_graph_names()) {
-    const OperatorGraph graph = built_in_graph(name).value();
-    const Cluster cluster = four_gpus();
-    const auto expert = search("expert", graph, cluster, 100).time.ticks;
-    const auto one = search("one-device", graph, cluster, 100).time.ticks;
-    EXPECT_LE(expert, one) << name;
-    double random = 0;  // a placement that is not chosen among others
-    constexpr int kTrials = 20;
-    for (int seed = 1; seed <= kTrials; ++seed) {
-      random +=
-          static_cast<double>(
-              search("random", graph, cluster, 1, static_cast<std::uint64_t>(seed)).time.ticks) /
-          kTrials;
-    }
-    EXPECT_LT(static_cast<double>(expert), random) << name;
-    for (const std::string& method : cut_methods()) {
-      const auto cut = search(method, graph, cluster, 100).time.ticks;
-      EXPECT_LT(static_cast<double>(cut), random) << name << " " << method;
-    }
-  }
-}
-
-TEST(PlacementSearch, Pl2ReinforceIsWithinFivePercentOfTheOptimum) {
-  for (const OperatorGraph& graph : {unrolled_lstm(2, 6, 64, 1024), inception_like(1, 32, 64)}) {
-    ASSERT_LE(graph.groups().size(), 10U);
-    const auto best = search("exhaustive", graph, four_gpus(), 100'000).time.ticks;
-    for (const std::string method : {"reinforce", "reinforce-lstm"}) {
-      const auto found = search(method, graph, four_gpus(), 3000).time.ticks;
-      EXPECT_LE(static_cast<double>(found), 1.05 * static_cast<double>(best))
-          << graph.name << " " << method;
-      EXPECT_GE(found, best) << graph.name << " " << method;
-    }
-  }
-}
-
-TEST(PlacementSearch, Pl2ReinforceIsAsGoodAsTheExpert) {
-  for (const std::string& name : built_in_graph_names()) {
-    const OperatorGraph graph = built_in_graph(name).value();
-    const auto expert = search("expert", graph, four_gpus(), 100).time.ticks;
-    for (const std::string method : {"reinforce", "reinforce-lstm"}) {
-      EXPECT_LE(search(method, graph, four_gpus(), 3000).time.ticks, expert)
-          << name << " " << method;
     }
   }
 }
@@ -190,87 +116,16 @@ TEST(PlacementSearch, ExhaustiveTriesEachPlacementOnceUpToAlikeDevicesAndNodes) 
     for (int& device : place) device = names[static_cast<std::size_t>(device)];
     different.insert(place);
   }
-  const SearchResult found = search("exhaustive", graph, cluster, 100'000);
+  const SearchResult found = found_by("exhaustive", graph, cluster, 100'000);
   EXPECT_EQ(found.evaluations, static_cast<std::int64_t>(different.size()));
   EXPECT_EQ(found.time.ticks, best.ticks);
   EXPECT_THAT(search_placement("exhaustive", *cost, {.evaluations = 3}).error(),
               fails(Code::kInvalidArgument, std::to_string(different.size()), "budget of 3"));
 }
 
-OperatorGraph graph_of(const ModelOptions& options, const SampleShape& input,
-                       std::int64_t samples) {
-  return model_graph(make_model<float>(options, input, 10).value(), samples).value();
-}
-
-SearchResult best_splits(const OperatorGraph& graph, const Cluster& cluster) {
-  const auto cost = SimulatedCost::make(graph, cluster, {}).value();
-  SearchRecord record(*cost, {.evaluations = 1 << 20}, {});
-  const Status status = ExhaustiveSplits().search(record);
-  EXPECT_TRUE(status.ok()) << status.message();
-  return record.result();
-}
-
-TEST(PlacementSearch, Pl4MarkovChainIsNeverWorseThanDataParallelism) {
-  for (const std::string& name : built_in_graph_names()) {
-    const OperatorGraph graph = built_in_graph(name).value();
-    const Cluster cluster = four_gpus();
-    const auto cost = SimulatedCost::make(graph, cluster, {}).value();
-    const auto pure = cost->time(data_parallel(graph, cluster)).value().ticks;
-    for (const std::uint64_t seed : {1U, 2U, 3U}) {
-      EXPECT_LE(search("mcmc", graph, cluster, 100, seed).time.ticks, pure) << name;
-    }
-  }
-}
-
-// A convolution, a pool and a linear layer.
-OperatorGraph small_cnn() {
-  constexpr std::int64_t kSamples = 32;
-  OperatorGraph graph{.name = "cnn", .samples = kSamples};
-  const std::int64_t convolved = kSamples * 1024 * 16 * 27;
-  const std::int64_t product = kSamples * 256 * 16 * 10;
-  graph.operators = {{.name = "conv",
-                      .forward_macs = convolved,
-                      .backward_macs = 2 * convolved,
-                      .parameter_bytes = 4 * 27 * 16,
-                      .positions = 1024,
-                      .channels = 16,
-                      .splits_positions = true,
-                      .splits_channels = true},
-                     {.name = "pool",
-                      .positions = 256,
-                      .channels = 16,
-                      .splits_positions = true,
-                      .splits_channels = true,
-                      .reads_all_channels = false,
-                      .inputs = {0}},
-                     {.name = "fc",
-                      .forward_macs = product,
-                      .backward_macs = 2 * product,
-                      .parameter_bytes = 4 * 256 * 16 * 10,
-                      .channels = 10,
-                      .splits_channels = true,
-                      .inputs = {1}}};
-  return graph;
-}
-
-TEST(PlacementSearch, Pl4MarkovChainIsWithinFivePercentOfTheOptimum) {
-  const OperatorGraph mlp = graph_of({.name = "mlp", .hidden = {512}}, {1, 16, 16}, 8);
-  const OperatorGraph cnn = small_cnn();
-  for (const OperatorGraph& graph : {mlp, cnn}) {
-    for (const int devices : {2, 4}) {
-      const Cluster cluster = four_gpus(devices);
-      const auto best = best_splits(graph, cluster).time.ticks;
-      const auto found = search("mcmc", graph, cluster, 4000).time.ticks;
-      EXPECT_LE(static_cast<double>(found), 1.05 * static_cast<double>(best))
-          << graph.operators.size() << " operators, " << devices << " devices";
-      EXPECT_GE(found, best);
-    }
-  }
-}
-
 TEST(PlacementSearch, BadQuestionsAreNamed) {
   const OperatorGraph graph = built_in_graph("lstm").value();
-  const Cluster cluster = four_gpus();
+  const Cluster cluster = even_gpus();
   const auto cost = SimulatedCost::make(graph, cluster, {}).value();
   EXPECT_THAT(search_placement("annealing", *cost, {}).error(),
               fails(Code::kInvalidArgument, "annealing", "mcmc"));
