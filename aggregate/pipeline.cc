@@ -9,8 +9,6 @@
 namespace gradwire {
 namespace {
 
-constexpr int kDepth = 2;  // one bucket encodes while another's exchange flies
-
 using Clock = std::chrono::steady_clock;
 using Kind = AggregateSpan::Kind;
 
@@ -27,7 +25,7 @@ class PipelinedStep {
   Status run() {
     std::vector<int> phases;
     for (const BucketExchange* bucket : buckets_) phases.push_back(bucket->phases());
-    for (const Launch& next : launch_order(phases, kDepth)) GW_TRY(launch(next));
+    for (const Launch& next : launch_order(phases, kBucketsInWork)) GW_TRY(launch(next));
     while (!flying_.empty()) GW_TRY(land());
     return {};
   }
@@ -59,12 +57,12 @@ class PipelinedStep {
     cost_.exchange_seconds += seconds_since(start);
     if (!work.has_value()) return named(next, work.error());
     // The oldest lands first, so lanes are free again when their turn comes.
-    flying_.push_back({next, std::move(work).value(), start, launched_++ % kDepth});
+    flying_.push_back({next, std::move(work).value(), start, launched_++ % kBucketsInWork});
     return {};
   }
 
   bool must_land_first(const Launch& next) const {
-    if (flying_.size() >= static_cast<std::size_t>(kDepth)) return true;
+    if (flying_.size() >= static_cast<std::size_t>(kBucketsInWork)) return true;
     for (const Flight& flight : flying_) {
       if (flight.launch.bucket == next.bucket) return true;
     }

@@ -12,6 +12,9 @@
 
 namespace gradwire {
 
+// One encodes while another's exchange flies.
+inline constexpr int kBucketsInWork = 2;
+
 struct Launch {
   int bucket = 0;  // an exchange's place in the step
   int phase = 0;
