@@ -153,14 +153,17 @@ Status plan_mesh(const PlanQuestion& q) {
   const std::int64_t asked = std::max<std::int64_t>(q.mesh.why, 1) - 1;
   const MeshAnswer& row = result.rows[static_cast<std::size_t>(asked)];
   Shown shown{heading + mesh_table(result), mesh_lines(result)};
+  std::vector<MeshAnswer> near;
+  if (q.mesh.why > 0 || !q.mesh.html.empty()) {
+    GW_ASSIGN(near, near_answers(problem, row));
+  }
   if (q.mesh.why > 0) {
-    GW_ASSIGN(const std::vector<MeshAnswer> near, near_answers(problem, row));
     shown.text += "\n" + why_text(q.mesh.why, row, near);
     shown.lines += why_lines(row, near);
   }
   GW_TRY(show(q, shown));
   if (!q.mesh.html.empty()) {
-    GW_ASSIGN(const std::string page, mesh_page(heading, problem, result, row));
+    GW_ASSIGN(const std::string page, mesh_page(problem, {heading, result, row, near}));
     GW_TRY(write_whole_file(q.mesh.html, page));
   }
   if (q.mesh.write.empty()) return {};

@@ -90,21 +90,66 @@ std::string phase_rows(const MeshAnswer& row) {
   return html;
 }
 
+// Those beside the row that fit, by phase; how much of the step each phase is, so that what they
+// have more of stands where it comes from.
+std::string near_rows(const MeshAnswer& row, const std::vector<MeshAnswer>& near) {
+  constexpr std::size_t kMost = 20;
+  std::string html;
+  std::size_t shown = 0;
+  const auto add = [&](const MeshAnswer& one) {
+    const auto longer = static_cast<double>(one.ticks - row.ticks);
+    html += "<tr><th>" + escaped(to_string(one.choice)) +
+            format("</th><td>%+.1f %%</td><td>",
+                   row.ticks > 0 ? 100 * longer / static_cast<double>(row.ticks) : 0) +
+            with_micro_sign(time_text(static_cast<double>(one.ticks) * kSecondsOfTick)) + "</td>";
+    for (const NamedPhase& phase : named_phases(one.phases)) {
+      html += "<td>" +
+              with_micro_sign(time_text(static_cast<double>(phase.ticks) * kSecondsOfTick)) +
+              "</td>";
+    }
+    html += "<td>" + size_text(one.most_memory()) + "</td></tr>\n";
+  };
+  add(row);
+  for (const MeshAnswer& one : near) {
+    if (fits(one) && ++shown <= kMost) add(one);
+  }
+  return html;
+}
+
+std::string near_note(const std::vector<MeshAnswer>& near) {
+  const auto large = std::ranges::count_if(near, [](const MeshAnswer& one) { return !fits(one); });
+  return format(
+      "%zu meshes have ranks on other axes, or one other choice changed; the fastest 20 "
+      "that fit are shown, %lld do not fit.",
+      near.size(), static_cast<long long>(large));
+}
+
+std::string sent_note(const MeshAnswer& row) {
+  const auto size = [](double bytes) { return size_text(static_cast<std::int64_t>(bytes)); };
+  return "Sent by a rank: " + size(row.bytes.data) + " of gradients and parameters, " +
+         size(row.bytes.messages) + " between stages, " + size(row.bytes.tensors) +
+         " of tensors. No order of its work takes less than " +
+         with_micro_sign(time_text(static_cast<double>(row.bound) * kSecondsOfTick)) + ".";
+}
+
 }  // namespace
 
-Result<std::string> mesh_page(const std::string& heading, const MeshProblem& problem,
-                              const MeshSearchResult& result, const MeshAnswer& row) {
+Result<std::string> mesh_page(const MeshProblem& problem, const MeshPage& page) {
+  const MeshAnswer& row = page.row;
   GW_ASSIGN(const PageJson timeline, timeline_json(problem, row));
   return filled(
       kPlanMeshPage,
       {{"title", escaped(to_string(row.choice))},
-       {"setup", escaped(heading)},
+       {"setup", escaped(page.heading)},
        {"step", with_micro_sign(time_text(static_cast<double>(row.ticks) * kSecondsOfTick))},
        {"phases", phase_rows(row)},
-       {"table", escaped(with_micro_sign(mesh_table(result)))},
+       {"sent", sent_note(row)},
+       {"near", near_rows(row, page.near)},
+       {"nearnote", near_note(page.near)},
+       {"table", escaped(with_micro_sign(mesh_table(page.result)))},
        {"data", script_json({{"memory", memory_json(row)},
                              {"timeline", timeline},
-                             {"points", points_json(result)},
+                             {"points", points_json(page.result)},
                              {"chosen", to_string(row.choice)}})},
        {"chartjs", std::string(kChartJs, kChartJsBytes)}});
 }

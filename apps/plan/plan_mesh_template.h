@@ -12,6 +12,7 @@ inline constexpr char kPlanMeshPage[] = R"page(<!doctype html>
   .small { color: #57606a; font-size: .87rem; } pre { font-size: .74rem; overflow-x: auto; background: #f6f7f9; padding: .8rem; }
   table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }
   th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #e3e6ea; } th { text-align: left; font-weight: 500; }
+  .wide { overflow-x: auto; } .wide tr:nth-child(2) { background: #f6f7f9; }
   .chart { height: 22rem; position: relative; } canvas.line { width: 100%; display: block; }
   .key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 .9rem; vertical-align: -1px; }
 </style></head><body>
@@ -19,13 +20,17 @@ inline constexpr char kPlanMeshPage[] = R"page(<!doctype html>
 <div class="small">@@setup@@</div>
 <h2>A step: @@step@@</h2>
 <table>@@phases@@</table>
-<p class="small">compute: layers and optimizer of the rank that has most; bubble: waiting that no exchange causes; then exchanges that nothing hides: sums among ranks that share tensors, messages between stages, gradients and parameters among replicas.</p>
+<p class="small">compute: layers and optimizer of the rank that has most; bubble: waiting that no exchange causes; then exchanges that nothing hides: sums among ranks that share tensors, messages between stages, gradients and parameters among replicas. @@sent@@</p>
+<h2>Beside it</h2>
+<div class="wide"><table><tr><th>mesh</th><td>longer</td><td>step</td><td>compute</td><td>bubble</td><td>tensors</td><td>messages</td><td>data</td><td>memory</td></tr>
+@@near@@</table></div>
+<p class="small">@@nearnote@@</p>
 <h2>Timeline of one replica</h2>
 <div class="small key" id="key"></div>
 <canvas class="line" id="timeline"></canvas>
 <h2>Memory of the ranks of its pipeline</h2>
 <div class="chart"><canvas id="memory"></canvas></div>
-<p class="small"><span id="room"></span> Held as gradwire train --memory counts it. Not counted: buckets on their way and what exchanges pack tensors in, which under ZeRO 3 may be much of the peak.</p>
+<p class="small"><span id="room"></span> Held as gradwire train --memory counts it; communication is at most so much under ZeRO 2 and 3, and of compressors whose payloads vary in length.</p>
 <h2>Time and memory of the rows</h2>
 <div class="chart"><canvas id="points"></canvas></div>
 <h2>All rows</h2>

@@ -54,6 +54,7 @@ class MeshLowering {
       span.end = timeline.spans[task].end;
       if (span.end > span.begin) step.spans.push_back(span);
     }
+    if (spans && choice_.zero == 3 && choice_.pp == 1) add_layer_gathers(step.spans);
     return step;
   }
 
@@ -101,6 +102,48 @@ class MeshLowering {
       updates += one.update;
     }
     return sum * (choice_.accumulate / choice_.pipes()) + updates;
+  }
+
+  // Under ZeRO 3 without a pipeline layers take the time of gathers that they wait for: these are
+  // no tasks, and are drawn layer by layer from where a micro-batch's way begins.
+  void add_layer_gathers(std::vector<MeshSpan>& spans) const {
+    std::map<std::pair<int, int>, std::int64_t> back;  // by replica and micro-batch: its beginning
+    std::vector<MeshSpan> gathers;
+    for (const MeshSpan& span : spans) {
+      const bool forward = span.kind == MeshSpan::Kind::kForward;
+      if (forward) add_gathers_of(span, span.begin, true, gathers);
+      if (span.kind != MeshSpan::Kind::kBackward) continue;
+      const auto [place, is_new] = back.try_emplace({span.replica, span.micro}, span.begin);
+      place->second = std::min(place->second, span.begin);
+    }
+    for (const auto& [of, begin] : back) {
+      const MeshSpan span{.replica = of.first, .micro = of.second};
+      add_gathers_of(span, begin, false, gathers);
+    }
+    spans.insert(spans.end(), gathers.begin(), gathers.end());
+  }
+
+  // Of one way through all layers, which begins at `begin`.
+  void add_gathers_of(const MeshSpan& span, std::int64_t begin, bool forward,
+                      std::vector<MeshSpan>& gathers) const {
+    const std::vector<MeshLayerCost>& layers = stages(span.replica, 0).front().layers;
+    const auto at = [&](std::size_t turn) {
+      return forward ? layers[turn] : layers[layers.size() - 1 - turn];
+    };
+    MeshSpan gather{.kind = MeshSpan::Kind::kGather, .replica = span.replica, .micro = span.micro};
+    const auto draw = [&](const MeshExchange& exchange, std::int64_t from) {
+      gather.begin = from;
+      gather.end = from + exchange.whole();
+      if (exchange.any()) gathers.push_back(gather);
+    };
+    draw(at(0).gather, begin);
+    std::int64_t now = begin;
+    for (std::size_t turn = 0; turn < layers.size(); ++turn) {
+      const MeshLayerCost layer = at(turn);
+      const std::int64_t waited = turn == 0 ? layer.gather.whole() : 0;
+      if (turn + 1 < layers.size()) draw(at(turn + 1).gather, now + waited);
+      now += forward ? forward_of(layer) : back_of(layer, Kind::kBackward);
+    }
   }
 
   int add(TimelineTask task, const MeshSpan& meaning) {

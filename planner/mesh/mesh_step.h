@@ -63,7 +63,8 @@ struct MeshStep {
 //   update       of a rank's parameters, when all of its gradients are reduced and its operations
 //                have ended
 //   ZeRO         stages 1 and 2: parameters are gathered behind the stage's updates. Stage 3:
-//                as MeshCosts says, in a pipeline before the stage's first operation
+//                as MeshCosts says, in a pipeline before the stage's first operation; spans have
+//                the gathers that layers wait for
 //   no flush     a rank waits at each update for that stage's reductions
 //
 // Not modelled: ports that reductions and messages share. `costs` are of `links` (mesh_costs()).
