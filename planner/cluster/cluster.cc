@@ -140,6 +140,9 @@ Status check_cluster(const Cluster& cluster) {
                         static_cast<long long>(type.memory_bytes)));
     }
     GW_TRY(check_rate("device", type.name, "macs_per_second", type.macs_per_second));
+    if (type.memory_bandwidth != 0) {
+      GW_TRY(check_rate("device", type.name, "memory_bandwidth", type.memory_bandwidth));
+    }
   }
   for (const ClusterLink& link : cluster.links) {
     if (link.latency < 0 || link.latency > kMostLatency) {

@@ -17,6 +17,8 @@ struct DeviceType {
   std::string name;
   std::int64_t memory_bytes = 0;  // from 1
   double macs_per_second = 0;     // above 0: multiplications with their additions
+  // Bytes a second that its memory is read and written at; 0 where nothing says so.
+  double memory_bandwidth = 0;
   // Of a profile's file: what products were measured to take, by their size; macs_per_second is
   // then the greatest rate among them. Both empty: the rate is not measured.
   std::string profile = {};
@@ -78,7 +80,8 @@ struct Cluster {
 };
 
 // kInvalidArgument names the type, the link or the node: none of them, a name that is missing or
-// stands twice, sizes out of range (memory_bytes from 1; bandwidths and rates 1 to 1e18;
+// stands twice, sizes out of range (memory_bytes from 1; bandwidths and rates 1 to 1e18, that of
+// memory 0, too;
 // latencies 0 to 1e12; processor times 0 to 1e3; 1 to 65,536 devices), a number of what is not
 // there, two devices without a link, two nodes without an uplink.
 Status check_cluster(const Cluster& cluster);

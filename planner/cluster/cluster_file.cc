@@ -8,6 +8,7 @@
 #include <optional>
 #include <sstream>
 
+#include "base/nearest.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -49,7 +50,7 @@ class ClusterReader {
           return add_link(one, table);
         }));
       } else if (what != "node") {
-        return bad(node, "unknown key '" + what + "' (expected name, device, link or node)");
+        return unknown(node, what, {"name", "device", "link", "node"});
       }
     }
     const toml::node* nodes = root.get("node");
@@ -67,6 +68,11 @@ class ClusterReader {
   Status bad(const toml::node& at, const std::string& what) const {
     return {Code::kInvalidArgument, format("%s:%d: %s", name_.c_str(),
                                            static_cast<int>(at.source().begin.line), what.c_str())};
+  }
+  Status unknown(const toml::node& at, const std::string& key,
+                 const std::vector<std::string>& expected) const {
+    return bad(at, "unknown key '" + key + "'" + did_you_mean(key, expected) + " (expected " +
+                       joined(expected) + ")");
   }
   Status check_at(const Status& status, const toml::node& at) const {
     return status.ok() ? status : bad(at, std::string(status.message()));
@@ -127,18 +133,19 @@ class ClusterReader {
   Status add_device(const std::string& name, const toml::table& table) {
     DeviceType type;
     type.name = name;
-    GW_TRY(check_alone(table, {"macs_per_second"}));
+    GW_TRY(check_alone(table, {"macs_per_second", "memory_bandwidth"}));
     for (const auto& [key, node] : table) {
       const std::string what(key.str());
       if (what == "memory") {
         GW_TRY(memory(node, type.memory_bytes));
       } else if (what == "macs_per_second") {
         GW_TRY(number(node, what, type.macs_per_second, kLeastMacs));
+      } else if (what == "memory_bandwidth") {
+        GW_TRY(number(node, what, type.memory_bandwidth, kLeastBytes));
       } else if (what == "profile") {
         GW_TRY(take_products(node, type));
       } else {
-        return bad(node,
-                   "unknown key '" + what + "' (expected memory, macs_per_second or profile)");
+        return unknown(node, what, {"memory", "macs_per_second", "memory_bandwidth", "profile"});
       }
     }
     if (type.memory_bytes == 0) return missing(table, "device '" + name + "'", "memory");
@@ -201,9 +208,8 @@ class ClusterReader {
       }
       link.shared = node.as_boolean()->get();
     } else if (key != "profile" && key != "transport") {
-      return bad(node, "unknown key '" + key +
-                           "' (expected latency, bandwidth, processor, shared, profile or "
-                           "transport)");
+      return unknown(node, key,
+                     {"latency", "bandwidth", "processor", "shared", "profile", "transport"});
     }
     return {};
   }
@@ -251,8 +257,7 @@ class ClusterReader {
       } else if (what == "uplink") {
         GW_TRY(known(node, what, links_, one.uplink));
       } else {
-        return bad(node, "unknown key '" + what +
-                             "' (expected name, count, devices, device, link or uplink)");
+        return unknown(node, what, {"name", "count", "devices", "device", "link", "uplink"});
       }
     }
     if (one.name.empty()) return missing(table, "a node", "name");

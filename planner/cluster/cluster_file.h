@@ -4,6 +4,7 @@
 //   [device.gpu]              # a type of devices
 //   memory = "16G"          # K, M or G, or bytes
 //   macs_per_second = 4.0e13   # or profile = "FILE": as measured there
+//   memory_bandwidth = 2e12    # bytes a second, beside a rate; without it optimizers take no time
 //   [link.bridge]
 //   latency = 2e-6            # seconds a message
 //   bandwidth = 1e11          # bytes a second

@@ -8,6 +8,19 @@ namespace {
 
 constexpr double kSentWidth = 4;  // bytes: activations and their gradients are sent in fp32
 
+// Bytes of a parameter that the optimizer's step reads and writes: its gradient, the parameter and
+// its moments in fp32, and in 16 bits what the parameter is rounded to. lamb's second pass reads
+// the direction that its first one wrote, and has the parameter once more.
+double moved_by_update(const MeshProblem& problem) {
+  constexpr double kRead = 4;
+  constexpr double kReadAndWritten = 8;
+  double moved = problem.element_bytes() + kReadAndWritten;
+  if (problem.precision != Precision::kF32) moved += problem.element_bytes();
+  if (problem.optimizer == "adamw") return moved + 2 * kReadAndWritten;
+  if (problem.optimizer == "lamb") return moved + 3 * kReadAndWritten + kRead;
+  return problem.momentum > 0 ? moved + kReadAndWritten : moved;
+}
+
 std::int64_t sum_of(const std::vector<MeshLayerCost>& layers,
                     std::int64_t (MeshLayerCost::*part)() const) {
   std::int64_t sum = 0;
@@ -96,7 +109,8 @@ class CostsOfMesh {
     if (choice_.zero == 3 && choice_.pp == 1) gather_ahead(stage.layers);
     GW_TRY(add_reductions(at, type, range.begin, stage.layers));
     const double shards = choice_.zero == 0 ? 1 : choice_.dp * choice_.pipes();
-    stage.update = problem_.rates->update_ticks(type, problem_.optimizer, parameters / shards);
+    stage.update = problem_.rates->update_ticks(type, problem_.optimizer, parameters / shards,
+                                                moved_by_update(problem_));
     return stage;
   }
 

@@ -44,8 +44,10 @@ std::optional<LayerTicks> ClusterRates::layer_ticks(const DeviceType& type,
 }
 
 std::int64_t ClusterRates::update_ticks(const DeviceType& type, const std::string& optimizer,
-                                        double elems) const {
-  if (type.times == nullptr || elems < 1) return 0;
+                                        double elems, double moved) const {
+  if (elems < 1) return 0;
+  if (type.memory_bandwidth > 0) return ticks_of(elems * moved / type.memory_bandwidth);
+  if (type.times == nullptr) return 0;
   const std::string measured = optimizer == "nesterov" ? "sgd" : optimizer;
   return ticks_at(type.times->optimizer(measured), elems);
 }

@@ -37,9 +37,10 @@ class MeshRates {
   // nullopt where no layer of the shape was measured: its products are what is known of it.
   virtual std::optional<LayerTicks> layer_ticks(const DeviceType& type,
                                                 const LayerShare& layer) const = 0;
-  // Nanoseconds of an optimizer's step of so many parameters; 0 where none was measured.
+  // Nanoseconds of an optimizer's step of so many parameters, of each of which it reads and writes
+  // `moved` bytes; 0 where nothing says how long that takes.
   virtual std::int64_t update_ticks(const DeviceType& type, const std::string& optimizer,
-                                    double elems) const = 0;
+                                    double elems, double moved) const = 0;
   // Nanoseconds of adding a micro-batch's gradients to those before it; 0 where that was not
   // measured.
   virtual std::int64_t sum_ticks(const DeviceType& type, double elems) const = 0;
@@ -53,8 +54,9 @@ class MeshRates {
 
 // Of the cluster's file, or of the profiles that it names: there what was measured of a layer's
 // shape, at the micro-batch's samples (time_of()); of a layer that ranks share its part of the
-// whole layer's products, and of a backward pass those of inputs and of weights. An optimizer that
-// was not measured takes no time, nesterov as long as sgd. Codecs that were not measured do 35e9
+// whole layer's products, and of a backward pass those of inputs and of weights. Nesterov takes as
+// long as sgd; an optimizer that was not measured what it moves over the device's
+// memory_bandwidth, without one no time. Codecs that were not measured do 35e9
 // bytes a second, as `gradwire sim` has it.
 class ClusterRates final : public MeshRates {
  public:
@@ -63,8 +65,8 @@ class ClusterRates final : public MeshRates {
   }
   std::optional<LayerTicks> layer_ticks(const DeviceType& type,
                                         const LayerShare& layer) const override;
-  std::int64_t update_ticks(const DeviceType& type, const std::string& optimizer,
-                            double elems) const override;
+  std::int64_t update_ticks(const DeviceType& type, const std::string& optimizer, double elems,
+                            double moved) const override;
   std::int64_t sum_ticks(const DeviceType& type, double elems) const override;
   std::optional<CodecTicks> codec_ticks(const DeviceType& type, const std::string& method,
                                         double elems) const override;
