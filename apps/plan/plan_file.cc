@@ -10,6 +10,7 @@
 
 #include "adapters/trainer/compressor_check.h"
 #include "apps/whole_file.h"
+#include "base/nearest.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -29,19 +30,14 @@ bool has(const Names& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-template <typename Names>
-std::string listed(const Names& names) {
-  std::string text;
-  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
-  return text;
-}
-
 // "FILE:LINE: WHAT".
 class PlanReader {
  public:
-  PlanReader(const std::string& path, Flags& flags) : path_(path), flags_(flags) {}
+  PlanReader(const std::string& path, Flags& flags) : path_(path), flags_(flags) {
+    lines_.path = path;
+  }
 
-  Status read() {
+  Result<PlanLines> read() {
     GW_ASSIGN(const std::string text, read_whole_file(path_));
     toml::table table;
     try {
@@ -55,8 +51,9 @@ class PlanReader {
       const std::string_view name = key.str();
       if (name == "version") continue;
       if (name != "train" && name != "predicted") {
-        return at(node, "unknown key '" + std::string(name) +
-                            "' (expected version, [train] or [predicted])");
+        return at(node, "unknown key '" + std::string(name) + "'" +
+                            did_you_mean(name, {"version", "train", "predicted"}) +
+                            " (expected version, [train] or [predicted])");
       }
       if (!node.is_table()) return at(node, std::string(name) + " must be a table");
     }
@@ -69,7 +66,8 @@ class PlanReader {
     const auto* train = table["train"].as_table();
     if (train == nullptr)
       return at(1, "no table [train] (expected what gradwire plan --write wrote)");
-    return apply(*train);
+    GW_TRY(apply(*train));
+    return std::move(lines_);
   }
 
  private:
@@ -81,7 +79,9 @@ class PlanReader {
   }
   template <typename Names>
   Status unknown(std::string_view key, const toml::node& node, const Names& expected) const {
-    return at(node, "unknown key '" + std::string(key) + "' (expected " + listed(expected) + ")");
+    const std::vector<std::string> names(expected.begin(), expected.end());
+    return at(node, "unknown key '" + std::string(key) + "'" + did_you_mean(key, names) +
+                        " (expected " + joined(names) + ")");
   }
 
   Status check_version(const toml::table& table) const {
@@ -132,6 +132,7 @@ class PlanReader {
       if (const Status set = flags_.set(key, *value); !set.ok()) {
         return at(*node, std::string(set.message()));
       }
+      lines_.lines[key] = static_cast<int>(node->source().begin.line);
       if (key != "compressor") continue;
       if (const Status known = check_compressor(*value); !known.ok()) {
         return at(*node, std::string(known.message()));
@@ -150,6 +151,7 @@ class PlanReader {
 
   const std::string& path_;
   Flags& flags_;
+  PlanLines lines_;
 };
 
 }  // namespace
@@ -182,7 +184,13 @@ std::string plan_file_text(const MeshPlan& plan) {
   return text;
 }
 
-Status apply_plan_file(const std::string& path, Flags& flags) {
+Status PlanLines::placed(const std::string& flag, const Status& status) const {
+  const auto line = lines.find(flag);
+  if (status.ok() || line == lines.end()) return status;
+  return status.with_context(path + ":" + std::to_string(line->second));
+}
+
+Result<PlanLines> apply_plan_file(const std::string& path, Flags& flags) {
   return PlanReader(path, flags).read();
 }
 

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,10 +35,19 @@ std::string quoted_toml(const std::string& text);
 // The file's text.
 std::string plan_file_text(const MeshPlan& plan);
 
+// Where the flags stand that a file gave.
+struct PlanLines {
+  std::string path = {};
+  std::map<std::string, int> lines = {};  // by flag
+
+  // An error that is about `flag`, with "FILE:LINE: " in front where the file gave it.
+  Status placed(const std::string& flag, const Status& status) const;
+};
+
 // Gives the flags of gradwire train the values of the file, as if they stood on the command line.
 // kInvalidArgument with "FILE:LINE: " in front: what is not TOML, another version, unknown tables
 // and keys, [train] without parallel, batch or accumulate, values that the flag refuses, and a flag
 // that has been given beside it.
-Status apply_plan_file(const std::string& path, Flags& flags);
+Result<PlanLines> apply_plan_file(const std::string& path, Flags& flags);
 
 }  // namespace gradwire

@@ -124,6 +124,16 @@ Result<Problem> load_problem(const TrainOptions& options, const std::string& env
   return Problem{std::move(data), std::move(model), std::move(shared)};
 }
 
+Status check_stages(const TrainOptions& options, const Problem& problem) {
+  const ParallelSpec& parallel = options.parallel;
+  if (!parallel.has_stages() || parallel.stream_rule(static_cast<int>(options.accumulate))) {
+    return {};
+  }
+  GW_ASSIGN(const PipelineSchedule schedule, choose_pipeline(to_string(parallel.order), parallel.pp,
+                                                             static_cast<int>(options.accumulate)));
+  return plan_stages(problem.model, schedule, 0, {}).error().with_context("train");
+}
+
 RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,
                  RunReport* report, std::unique_ptr<RankModel> held, Trainer trainer)
     : options_(options),

@@ -35,6 +35,9 @@ Status check_problem(const TrainOptions& options);
 // Errors as check_problem() and of what is loaded. `environment_dir` is what GRADWIRE_DATA says, ""
 // when unset.
 Result<Problem> load_problem(const TrainOptions& options, const std::string& environment_dir);
+// Whether --parallel's stages can be cut from the model. Errors as choose_pipeline() and
+// plan_stages().
+Status check_stages(const TrainOptions& options, const Problem& problem);
 
 // The labels that an evaluation predicts: one of each sample of the test set, of a text one of each
 // token.

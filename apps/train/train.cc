@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "adapters/trainer/sharded/sharded_options.h"
 #include "apps/catalogue.h"
 #include "apps/environment.h"
 #include "apps/flight_folder.h"
@@ -23,6 +24,7 @@
 #include "apps/train/rank_run.h"
 #include "apps/train/report.h"
 #include "apps/train/run_estimate.h"
+#include "apps/train/run_options.h"
 #include "apps/train/traffic_flag.h"
 #include "apps/train/train_options.h"
 #include "base/text.h"
@@ -194,6 +196,44 @@ Status check_launch(const TrainOptions& options, const LaunchInfo& launch) {
               std::to_string(launch.size) + " processes from " + launch.source + ")"};
 }
 
+// What `plan` gave is named with its line there.
+Status check_together(const Flags& flags, const TrainOptions& options, const PlanLines& plan) {
+  GW_TRY(plan.placed("batch", check_batch(options)));
+  GW_TRY(check_train_options(flags, options));
+  GW_TRY(plan.placed("parallel", check_division_served(options)));
+  if (options.zero == 0) return {};
+  return plan.placed("compressor", check_sharded_compressor(Registry::builtin(),
+                                                            parallel_options(options, nullptr)));
+}
+
+// All that follows the command line.
+Result<int> train_as_asked(Flags& flags, TrainOptions& options, const PlanLines& plan) {
+  GW_TRY(settle_mode(flags, options));
+  GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
+  GW_ASSIGN(const std::string chosen, settle_auto(flags, options, launch, ranks_here(launch)));
+  if (!chosen.empty() && !options.quiet && launch.rank == 0) {
+    std::printf("parallel auto: %s\n", chosen.c_str());
+  }
+  const int ranks = launch.source == "alone" ? 0 : launch.size;
+  GW_TRY(plan.placed("parallel", settle_parallel(flags, options, ranks)));
+  GW_TRY(settle_traffic(flags, options));
+  GW_TRY(plan.placed("optimizer", settle_own_momentum(flags, options)));
+  GW_TRY(check_together(flags, options, plan));
+  if (!flags.given("deadline")) {
+    GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));
+  }
+  GW_TRY(check_launch(options, launch));
+  GW_TRY(check_flight_folder(flight_folder(options.flight)));
+  GW_ASSIGN(const Log log, make_log(options.log_level, launch.rank));
+  EndSignals signals(options.deadline);
+  GW_ASSIGN(const Problem problem,
+            load_problem(options, environment("GRADWIRE_DATA").value_or("")));
+  GW_TRY(plan.placed("parallel", check_stages(options, problem)));
+  if (launch.size > 1) return train_process(options, problem, launch, log, signals);
+  return train_threads(options, problem, options.inproc > 0 ? static_cast<int>(options.inproc) : 1,
+                       log, signals);
+}
+
 }  // namespace
 
 Result<int> train_command(const std::vector<std::string>& args) {
@@ -216,7 +256,10 @@ Result<int> train_command(const std::vector<std::string>& args) {
   flags.example("gradwire train --inproc 4 --compressor topk:ratio=0.01,ef=ef14 --steps 20");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return 0;
-  if (flags.given("plan")) GW_TRY(apply_plan_file(options.plan, flags));
+  PlanLines plan;
+  if (flags.given("plan")) {
+    GW_ASSIGN(plan, apply_plan_file(options.plan, flags));
+  }
   if (list_models || list_data) {
     const std::string models = json ? model_json_lines() : model_list();
     const std::string data = json ? data_json_lines() : data_list();
@@ -228,29 +271,7 @@ Result<int> train_command(const std::vector<std::string>& args) {
                   "train: --json without --list-models or --list-data (got it alone; --metrics "
                   "writes a run's figures as JSON lines)");
   }
-  GW_TRY(settle_mode(flags, options));
-  GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
-  GW_ASSIGN(const std::string chosen, settle_auto(flags, options, launch, ranks_here(launch)));
-  if (!chosen.empty() && !options.quiet && launch.rank == 0) {
-    std::printf("parallel auto: %s\n", chosen.c_str());
-  }
-  GW_TRY(settle_parallel(flags, options, launch.source == "alone" ? 0 : launch.size));
-  GW_TRY(settle_traffic(flags, options));
-  GW_TRY(settle_own_momentum(flags, options));
-  GW_TRY(check_train_options(flags, options));
-  GW_TRY(check_division_served(options));
-  if (!flags.given("deadline")) {
-    GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));
-  }
-  GW_TRY(check_launch(options, launch));
-  GW_TRY(check_flight_folder(flight_folder(options.flight)));
-  GW_ASSIGN(const Log log, make_log(options.log_level, launch.rank));
-  EndSignals signals(options.deadline);
-  GW_ASSIGN(const Problem problem,
-            load_problem(options, environment("GRADWIRE_DATA").value_or("")));
-  if (launch.size > 1) return train_process(options, problem, launch, log, signals);
-  return train_threads(options, problem, options.inproc > 0 ? static_cast<int>(options.inproc) : 1,
-                       log, signals);
+  return train_as_asked(flags, options, plan);
 }
 
 }  // namespace gradwire

@@ -197,6 +197,12 @@ Status check_batch_shares(const TrainOptions& options, int workers) {
                                          static_cast<long long>(options.batch))};
 }
 
+Status check_batch(const TrainOptions& options) {
+  if (options.inproc == 0) return check_batch_shares(options, 1);
+  GW_ASSIGN(const int workers, workers_among(options, static_cast<int>(options.inproc)));
+  return check_batch_shares(options, workers);
+}
+
 Status check_train_options(const Flags& flags, const TrainOptions& options) {
   const auto refuse = [](const std::string& what) {
     return Status(Code::kInvalidArgument, "train: " + what);
@@ -224,12 +230,7 @@ Status check_train_options(const Flags& flags, const TrainOptions& options) {
   GW_TRY(check_optimizer(flags, options));
   GW_TRY(check_reduce_each(options));
   GW_TRY(check_device_flags(options));
-  if (options.inproc > 0) {
-    GW_ASSIGN(const int workers, workers_among(options, static_cast<int>(options.inproc)));
-    GW_TRY(check_batch_shares(options, workers));
-  } else {
-    GW_TRY(check_batch_shares(options, 1));  // ranks of a launcher look at it again when they meet
-  }
+  GW_TRY(check_batch(options));
   if (options.checkpoint.empty() &&
       (options.resume || flags.given("checkpoint-every") || flags.given("checkpoint-keep"))) {
     return refuse("--resume, --checkpoint-every and --checkpoint-keep require --checkpoint DIR");

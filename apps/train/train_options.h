@@ -120,6 +120,10 @@ std::string all_reduce_name(const TrainOptions& options);
 // micro-batches each.
 Status check_batch_shares(const TrainOptions& options, int workers);
 
+// The same of the ranks that there are, as far as flags say: those of a launcher look at it again
+// when they meet.
+Status check_batch(const TrainOptions& options);
+
 // What single flags cannot tell: pairs that exclude one another, batches that do not divide.
 Status check_train_options(const Flags& flags, const TrainOptions& options);
 

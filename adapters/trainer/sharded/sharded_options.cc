@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "adapters/trainer/compressor_check.h"
+#include "aggregate/plan/plan.h"
 #include "base/text.h"
 
 namespace gradwire {
@@ -49,6 +50,13 @@ Status check_sharded_options(const ShardedOptions& options, const TrainerMemory&
     GW_TRY(check_no_feedback(options.parallel.aggregator.compressor));
   }
   return options.stage == 3 ? check_gathered(options.parameters) : Status();
+}
+
+Status check_sharded_compressor(const Registry& registry, const DataParallelOptions& options) {
+  AggregatorOptions reduce = options.aggregator;
+  reduce.form = AggregateForm::kReduceScatter;
+  reduce.traffic = TrafficClass::kGradients;
+  return read_plan(registry, reduce).error().with_context("sharded gradients");
 }
 
 }  // namespace gradwire

@@ -5,6 +5,8 @@
 #include <string>
 
 #include "adapters/trainer/data_parallel.h"
+#include "gradwire/registry.h"
+#include "gradwire/status.h"
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/optimizers/optimizer.h"
 #include "trainer/step/compute_parameters.h"
@@ -24,5 +26,9 @@ struct ShardedOptions {
 
 // kInvalidArgument names the option, the value seen and the value wanted.
 Status check_sharded_options(const ShardedOptions& options, const TrainerMemory& memory);
+
+// Whether the gradients' compressor serves shards, before anything is made. Errors as those of
+// ReducedGradients::create() about it.
+Status check_sharded_compressor(const Registry& registry, const DataParallelOptions& options);
 
 }  // namespace gradwire

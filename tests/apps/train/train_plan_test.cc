@@ -48,7 +48,8 @@ class TrainPlan : public ::testing::Test {
   // Row `row` of a search as plan.toml.
   void plan(const Words& model, int row) const {
     Words words{"--cluster", file("c.toml"),    "--why",         std::to_string(row),
-                "--write",   file("plan.toml"), "--compressors", "none;qsgd:bits=4"};
+                "--write",   file("plan.toml"), "--compressors", "none;qsgd:bits=4",
+                "--json",    file("rows.jsonl")};
     words.insert(words.end(), model.begin(), model.end());
     ::testing::internal::CaptureStdout();
     const auto done = plan_command(words);
@@ -161,6 +162,56 @@ TEST_F(TrainPlan, NonsenseIsRefusedWithItsLine) {
               ::testing::HasSubstr("nofile"));
   EXPECT_THAT(refusal({"--plan", file("plan.toml"), "--batch", "64"}),
               fails(kBad, "plan.toml:", "--batch"));
+}
+
+// What each flag would bear alone, but not beside the others.
+TEST_F(TrainPlan, ValuesThatDoNotGoTogetherAreRefusedWithTheLine) {
+  const auto conflict = [&](const std::string& parallel, int batch, int accumulate,
+                            const std::string& compressor) {
+    const std::string text = "version = 1\n[train]\nmodel = \"mlp\"\nparallel = \"" + parallel +
+                             "\"\nbatch = " + std::to_string(batch) +
+                             "\naccumulate = " + std::to_string(accumulate) + "\ncompressor = \"" +
+                             compressor + "\"\n";
+    EXPECT_TRUE(write_whole_file(file("hand.toml"), text).ok());
+    return refusal({"--plan", file("hand.toml"), "--steps", "1"});
+  };
+  EXPECT_THAT(conflict("dp=2", 7, 1, "none"), fails(kBad, "hand.toml:5: ", "--batch", "got 7"));
+  EXPECT_THAT(conflict("dp=2", 32, 5, "none"), fails(kBad, "hand.toml:5: ", "5 micro-batches"));
+  EXPECT_THAT(conflict("dp=1,pp=9", 36, 4, "none"), fails(kBad, "hand.toml:4: ", "9 stages"));
+  EXPECT_THAT(conflict("dp=2,zero=2", 32, 1, "topk:ratio=0.1"),
+              fails(kBad, "hand.toml:7: ", "topk", "element by element"));
+}
+
+// What exchanges keep is foretold: to the byte, and under ZeRO 2 and 3 what comes and goes besides.
+TEST_F(TrainPlan, WhatExchangesHoldIsForetold) {
+  int compared = 0;
+  for (const int row : {1, 4, 9, 15}) {
+    plan(kMlp, row);
+    const auto rows = json_lines(file("rows.jsonl"));
+    Words words{"--plan", file("plan.toml"), "--memory"};
+    (void)hash(words);
+    const auto last = json_lines(file("m.jsonl")).back();
+    const auto held = last.contains("memory_bytes_by_stage")
+                          ? last["memory_bytes_by_stage"]
+                          : nlohmann::json::array({last["memory_bytes"]});
+    std::size_t rank = 0;
+    for (const nlohmann::json& line : rows) {
+      if (line["kind"] != "rank") continue;
+      const auto& device = held[rank++]["device"];
+      const double kept =
+          device.contains("communication") ? device["communication"]["held"].get<double>() : 0.0;
+      const std::string parallel = contents(file("plan.toml"));
+      const bool comes_and_goes = parallel.find("zero=2") != std::string::npos ||
+                                  parallel.find("zero=3") != std::string::npos;
+      if (comes_and_goes) {
+        EXPECT_GE(line["communication_bytes"].get<double>(), kept) << parallel;
+      } else {
+        EXPECT_EQ(line["communication_bytes"].get<double>(), kept) << parallel;
+      }
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 4);
 }
 
 // What the file says for people may have any names.
