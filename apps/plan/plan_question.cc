@@ -210,6 +210,11 @@ Status check_search(const Flags& flags, const PlanQuestion& q) {
                                         " and --cluster exclude each other (got both; the search "
                                         "decides, and the file has the links)"};
   }
+  if (flags.given("device-mem") && q.device_mem == 0) {
+    return {Code::kInvalidArgument,
+            "plan: --device-mem 0 with --cluster (expected 1 byte or more; without it devices have "
+            "the memory that the file gives them)"};
+  }
   if (!flags.given("batch")) {
     return {Code::kInvalidArgument,
             "plan: --cluster without --batch N (expected a step's samples)"};

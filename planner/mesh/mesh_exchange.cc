@@ -114,6 +114,23 @@ Result<MeshCompression> MeshCompression::make(const std::string& spec, double mo
   return made;
 }
 
+Result<Parameter> MeshCompression::planned(const std::string& name, const Shape& shape,
+                                           DType dtype) const {
+  static std::byte nowhere{};  // without an address it would have no elements
+  return plan_parameter(*rules_, options_, name, TensorView(&nowhere, shape, dtype));
+}
+
+Result<std::vector<Parameter>> MeshCompression::planned(const ParameterTable& table,
+                                                        DType dtype) const {
+  std::vector<Parameter> all;
+  all.reserve(table.size());
+  for (const ParameterInfo& one : table) {
+    GW_ASSIGN(Parameter parameter, planned(one.name, one.shape, dtype));
+    all.push_back(std::move(parameter));
+  }
+  return all;
+}
+
 Result<std::vector<MeshGradients>> MeshCompression::found(const MeshLayerWork& layer,
                                                           int ranks) const {
   std::vector<MeshGradients> all(ways());
@@ -122,8 +139,7 @@ Result<std::vector<MeshGradients>> MeshCompression::found(const MeshLayerWork& l
     return all;
   }
   for (const MeshTensor& tensor : layer.tensors) {
-    GW_ASSIGN(const Parameter one, plan_parameter(*rules_, options_, tensor.name,
-                                                  TensorView(nullptr, tensor.shape, DType::kF32)));
+    GW_ASSIGN(const Parameter one, planned(tensor.name, tensor.shape, DType::kF32));
     const auto rule = std::ranges::find_if(
         rules_->rules, [&](const Rule& known) { return known.compressor == one.compressor; });
     const bool coded = one.path != Path::kDense && rule != rules_->rules.end();

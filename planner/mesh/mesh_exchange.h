@@ -14,6 +14,7 @@
 #include "planner/mesh/mesh_links.h"
 #include "planner/mesh/mesh_model.h"
 #include "planner/mesh/mesh_rates.h"
+#include "trainer/parameters.h"
 
 namespace gradwire {
 
@@ -76,6 +77,10 @@ class MeshCompression {
   // kInvalidArgument: a parameter that no rule is for, or whose pair is refused.
   Result<const std::vector<MeshGradients>*> gradients(const MeshLayerWork& layer, int ranks) const;
 
+  // What the aggregator does with each gradient of `table`, of `dtype`; views of nothing, as shapes
+  // alone count. Errors as of gradients().
+  Result<std::vector<Parameter>> planned(const ParameterTable& table, DType dtype) const;
+
   // Of gradients that take way `way`, each element of `element_bytes` where it is sent as it is.
   // They go as the aggregator sends them: uncompressed, or payloads that add up, by a ring; by
   // owners of a part each, who decode, add and encode once more; or all to all. `direct` is the
@@ -94,6 +99,7 @@ class MeshCompression {
   MeshExchange coded(const Rule& rule, const MeshGradients& gradients, const MeshLink& ring,
                      const MeshLink& direct) const;
   Result<std::vector<MeshGradients>> found(const MeshLayerWork& layer, int ranks) const;
+  Result<Parameter> planned(const std::string& name, const Shape& shape, DType dtype) const;
 
   bool none_ = false;
   AggregatorOptions options_;

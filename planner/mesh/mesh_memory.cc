@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "planner/mesh/mesh_held.h"
 
 namespace gradwire {
 namespace {
@@ -65,19 +66,56 @@ Status MeshMemory::plan(const MeshChoice& choice) {
   return planning_;
 }
 
-Result<std::vector<MeshRankMemory>> MeshMemory::of(const MeshChoice& choice) {
+Result<std::int64_t> MeshMemory::least(const MeshChoice& choice) {
+  constexpr std::int64_t kFp32 = 4;
+  GW_ASSIGN(const Model<float>* const part, problem_.model->part(choice.tp, choice.has_flush()));
+  const bool narrow = problem_.precision != Precision::kF32;
+  const std::int64_t stored = narrow ? 2 : kFp32;
+  const bool averages = problem_.optimizer == "adamw" || problem_.optimizer == "lamb";
+  const std::int64_t moments = averages ? 2 : problem_.momentum > 0 ? 1 : 0;
+  // Two pipes have each stage on two ranks.
+  const std::int64_t all = choice.pipes() * parameter_elems(part->parameters());
+  const std::int64_t own = all / (choice.dp * choice.pipes());
+  const auto held_from = [&](int stage) { return choice.zero >= stage ? own : all; };
+  return stored * (held_from(3) + held_from(2)) +
+         kFp32 * (moments + (narrow ? 1 : 0)) * held_from(1);
+}
+
+Result<std::int64_t> MeshMemory::held(const MeshChoice& choice, const MeshCompression& compression,
+                                      const Model<float>& part,
+                                      std::span<const LayerRange> layers) {
+  std::vector<std::size_t> places;
+  for (const LayerRange& range : layers) {
+    places.push_back(range.begin);
+    places.push_back(range.end);
+  }
+  const bool sums = choice.accumulate / choice.pipes() > 1;
+  HeldKey key(choice.tp, choice.dp * choice.pipes(), choice.zero, sums, choice.has_flush(),
+              choice.compressor, std::move(places));
+  const auto known = held_.find(key);
+  if (known != held_.end()) return known->second;
+  GW_ASSIGN(const std::int64_t bytes, mesh_held(problem_, choice, compression, part));
+  held_.emplace(std::move(key), bytes);
+  return bytes;
+}
+
+Result<std::vector<MeshRankMemory>> MeshMemory::of(const MeshChoice& choice,
+                                                   const MeshCompression& compression) {
   GW_ASSIGN(const Model<float>* const part, problem_.model->part(choice.tp, choice.has_flush()));
   std::vector<MeshRankMemory> ranks;
   RunMemoryQuestion asked = question_of(problem_, choice);
-  const auto add = [&](const Model<float>& held, std::vector<int> stages) -> Status {
-    GW_ASSIGN(const RunMemory memory, run_memory(held, asked));
-    std::int64_t parameters = 0;
-    for (const ParameterInfo& one : held.parameters()) parameters += one.shape.elems();
-    ranks.push_back({static_cast<int>(ranks.size()), std::move(stages), parameters, memory.device});
+  const auto add = [&](const Model<float>& held_here, std::span<const LayerRange> layers,
+                       std::vector<int> stages) -> Status {
+    GW_ASSIGN(RunMemory memory, run_memory(held_here, asked));
+    GW_ASSIGN(memory.device[static_cast<std::size_t>(MemoryClass::kCommunication)],
+              held(choice, compression, held_here, layers));
+    ranks.push_back({static_cast<int>(ranks.size()), std::move(stages),
+                     parameter_elems(held_here.parameters()), memory.device});
     return {};
   };
   if (choice.pp == 1) {
-    GW_TRY(add(*part, {0}));
+    const LayerRange all = part->all();
+    GW_TRY(add(*part, std::span(&all, 1), {0}));
     return ranks;
   }
   GW_TRY(plan(choice));
@@ -85,7 +123,8 @@ Result<std::vector<MeshRankMemory>> MeshMemory::of(const MeshChoice& choice) {
     asked.stages = &plan;
     std::vector<int> stages;
     for (const StagePlace& place : plan.stages) stages.push_back(place.stage);
-    GW_TRY(add(part->part(plan.layers()), std::move(stages)));
+    const std::vector<LayerRange> layers = plan.layers();
+    GW_TRY(add(part->part(layers), layers, std::move(stages)));
   }
   return ranks;
 }

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <map>
+#include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "gradwire/status.h"
 #include "planner/mesh/mesh_choice.h"
+#include "planner/mesh/mesh_exchange.h"
 #include "planner/mesh/mesh_problem.h"
 #include "trainer/accounts/run_memory.h"
 #include "trainer/stages/stage_plan.h"
@@ -27,17 +30,29 @@ class MeshMemory {
  public:
   explicit MeshMemory(const MeshProblem& problem) : problem_(problem) {}
 
-  // Of each rank of the pipeline. Without what exchanges keep. Errors: those of
-  // generate_pipeline(), plan_stages(), plan_stream() and run_memory().
-  Result<std::vector<MeshRankMemory>> of(const MeshChoice& choice);
+  // Of each rank of the pipeline. `compression` is choice's. Errors: those of generate_pipeline(),
+  // plan_stages(), plan_stream(), run_memory() and mesh_held().
+  Result<std::vector<MeshRankMemory>> of(const MeshChoice& choice,
+                                         const MeshCompression& compression);
+
+  // Bytes that all ranks of the pipeline hold together at least: parameters, gradients and the
+  // optimizer's, without activations and exchanges. No stages are planned. Errors as of
+  // MeshModel::part().
+  Result<std::int64_t> least(const MeshChoice& choice);
 
  private:
+  // What mesh_held() depends on, of one problem: tp, replicas, ZeRO stage, micro-batches (whether
+  // several), compressor, and the layers that the rank has.
+  using HeldKey = std::tuple<int, int, int, bool, bool, std::string, std::vector<std::size_t>>;
   Status plan(const MeshChoice& choice);
+  Result<std::int64_t> held(const MeshChoice& choice, const MeshCompression& compression,
+                            const Model<float>& part, std::span<const LayerRange> layers);
 
   const MeshProblem& problem_;
   std::string planned_;  // of which `plans_` are
   Status planning_;
   std::vector<StagePlan> plans_;
+  std::map<HeldKey, std::int64_t> held_;
 };
 
 }  // namespace gradwire

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -30,6 +32,17 @@ struct Bounded {
   std::int64_t bound = 0;
   std::size_t number = 0;
 };
+
+// One that surely does not fit: at least so many bytes too many on some rank.
+struct Lacking {
+  std::int64_t bytes = 0;
+  std::size_t number = 0;
+};
+
+constexpr const char* kSurelyTooLarge =
+    "do not fit: parameters, gradients and the optimizer's alone are more than the devices' memory";
+constexpr const char* kTooLarge =
+    "do not fit into the devices' memory, of those that may be faster than the rows shown";
 
 void set_memory(const MeshProblem& problem, const MeshLinks& links, MeshAnswer& answer) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -129,20 +142,26 @@ class MeshSearch {
         result_.rows.empty() ? "none fits yet" : to_string(result_.rows.front().choice));
   }
 
-  Status nothing() const {
+  Status nothing() {
+    look_for_smallest();
     std::string why;
     for (const auto& [reason, count] : result_.left_out) {
       why += format("%s%lld: %s", why.empty() ? "" : "; ", static_cast<long long>(count),
                     reason.c_str());
     }
-    if (smallest_) {
-      why += format(
-          "; the smallest, %s, needs %lld bytes on rank %d of its pipeline, whose device "
-          "has %lld",
-          to_string(smallest_->choice).c_str(), static_cast<long long>(smallest_->most_memory()),
-          smallest_->fullest, static_cast<long long>(smallest_->room));
+    if (!smallest_) {
+      return {Code::kInvalidArgument,
+              format("no mesh of %d devices is served (%s; expected devices, or a part of them, "
+                     "whose number divides into replicas that divide the batch, ranks that divide "
+                     "tensors, and stages)",
+                     problem_.cluster->devices(), why.c_str())};
     }
-    return {Code::kInvalidArgument, "no mesh fits (" + why + ")"};
+    return {Code::kInvalidArgument,
+            format("no mesh fits (%s; the smallest of those looked at, %s, needs %lld bytes on "
+                   "rank %d of its pipeline, whose device has %lld)",
+                   why.c_str(), to_string(smallest_->choice).c_str(),
+                   static_cast<long long>(smallest_->most_memory()), smallest_->fullest,
+                   static_cast<long long>(smallest_->room))};
   }
 
   // Those of the axes, and of both ways.
@@ -174,9 +193,49 @@ class MeshSearch {
     return slowest_.emplace(key, std::move(links)).first->second;
   }
 
+  // At least so many bytes are too many on the rank of a choice that lacks most; <= 0: it may fit.
+  Result<std::int64_t> lacks(const MeshChoice& choice) {
+    GW_ASSIGN(const std::int64_t least, memory_.least(choice));
+    std::int64_t room = problem_.device_mem * choice.pp;
+    if (problem_.device_mem == 0) {
+      const std::vector<std::int64_t>& memory = links_of(choice).memory;
+      room = std::accumulate(memory.begin(), memory.end(), std::int64_t{0});
+    }
+    return (least - room + choice.pp - 1) / choice.pp;
+  }
+
+  // Of those that surely do not fit, which no stages were planned for: until no other can lack
+  // less, or enough of them were looked at. Of one division of the ranks the smallest micro-batches
+  // with most that is computed again hold least.
+  void look_for_smallest() {
+    constexpr std::size_t kMost = 64;
+    std::ranges::stable_sort(lacking_, {}, [this](const Lacking& one) {
+      const MeshChoice& choice = choices_[one.number];
+      return std::tuple(one.bytes, choice.micro_batch, choice.recompute != "full");
+    });
+    std::set<std::string> divisions;
+    for (const Lacking& one : lacking_) {
+      if (smallest_ && one.bytes >= beyond(*smallest_)) break;
+      MeshAnswer answer{.choice = choices_[one.number]};
+      if (!divisions.insert(parallel_text(answer.choice)).second) continue;
+      if (divisions.size() > kMost) break;
+      auto memory = memory_.of(answer.choice, codecs_.at(answer.choice.compressor));
+      if (!memory.has_value()) continue;
+      answer.memory = std::move(memory.value());
+      set_memory(problem_, links_of(answer.choice), answer);
+      note_smallest(std::move(answer));
+    }
+  }
+
   Status bound_all() {
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       const MeshChoice& choice = choices_[i];
+      GW_ASSIGN(const std::int64_t bytes, lacks(choice));
+      if (bytes > 0) {
+        lacking_.push_back({bytes, i});
+        ++result_.left_out[kSurelyTooLarge];
+        continue;
+      }
       GW_ASSIGN(const MeshCosts costs,
                 mesh_costs(problem_, choice, slowest_of(choice), codecs_.at(choice.compressor)));
       bounded_.push_back({mesh_bound(choice, costs), i});
@@ -193,7 +252,7 @@ class MeshSearch {
 
   Status try_one(const Bounded& bounded) {
     MeshAnswer answer{.choice = choices_[bounded.number], .bound = bounded.bound};
-    auto memory = memory_.of(answer.choice);
+    auto memory = memory_.of(answer.choice, codecs_.at(answer.choice.compressor));
     if (!memory.has_value()) {
       ++result_.left_out["stages that are not served: " + std::string(memory.error().message())];
       return {};
@@ -202,8 +261,8 @@ class MeshSearch {
     const MeshLinks& links = links_of(answer.choice);
     set_memory(problem_, links, answer);
     if (!fits(answer)) {
-      ++result_.left_out["do not fit into the devices' memory"];
-      if (!smallest_ || beyond(answer) < beyond(*smallest_)) smallest_ = std::move(answer);
+      ++result_.left_out[kTooLarge];
+      note_smallest(std::move(answer));
       return {};
     }
     GW_ASSIGN(const MeshCosts costs, costs_of(answer.choice));
@@ -228,6 +287,10 @@ class MeshSearch {
     return {};
   }
 
+  void note_smallest(MeshAnswer answer) {
+    if (!smallest_ || beyond(answer) < beyond(*smallest_)) smallest_ = std::move(answer);
+  }
+
   static std::int64_t beyond(const MeshAnswer& answer) {
     return answer.most_memory() - answer.room;
   }
@@ -249,6 +312,7 @@ class MeshSearch {
   MeshMemory memory_;
   MeshSearchResult result_;
   std::vector<Bounded> bounded_;
+  std::vector<Lacking> lacking_;
   std::optional<MeshAnswer> smallest_;  // of those that do not fit: it lacks least
   // By dp, tp, pp and pipes.
   std::map<std::tuple<int, int, int, int>, MeshLinks> links_;
@@ -272,7 +336,7 @@ Result<MeshAnswer> answer_mesh(const MeshProblem& problem, const MeshChoice& cho
   const MeshLinks links = mesh_links(*problem.cluster, choice);
   MeshAnswer answer{.choice = choice};
   MeshMemory memory(problem);
-  GW_ASSIGN(answer.memory, memory.of(choice));
+  GW_ASSIGN(answer.memory, memory.of(choice, codec));
   set_memory(problem, links, answer);
   GW_ASSIGN(const MeshCosts costs, mesh_costs(problem, choice, links, codec));
   answer.bound = mesh_bound(choice, costs);

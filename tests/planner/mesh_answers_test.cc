@@ -41,6 +41,138 @@ TEST(MeshAnswers, MessagesThatStayOnARankAreNotSent) {
   EXPECT_EQ(answer_mesh(problem, piped(2, "zb-v", 8)).value().bytes.messages, 8 * 2 * stream);
 }
 
+std::int64_t held_by(const MeshAnswer& answer) {
+  return answer.memory.front().bytes[static_cast<std::size_t>(MemoryClass::kCommunication)];
+}
+
+// Tensors of 64 x 64, 48 x 64, 48 x 48, 32 x 48 and 10 x 32 with as many vectors, all in one
+// bucket: in place among replicas, packed where ranks have shards of gradients and of parameters.
+TEST(MeshAnswers, WhatExchangesKeepIsMemory) {
+  MeshModel model = small_mlp();
+  const Cluster cluster = even_cluster(2, 1, 5);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
+  const std::int64_t matrices = 64 * 64 + 48 * 64 + 48 * 48 + 32 * 48 + 10 * 32;
+  const std::int64_t elems = matrices + 64 + 48 + 48 + 32 + 10;
+  MeshChoice choice{.dp = 2, .micro_batch = 4};
+  const auto held = [&] { return held_by(answer_mesh(problem, choice).value()); };
+  EXPECT_EQ(held(), 0);
+  choice.zero = 1;
+  EXPECT_EQ(held(), 2 * 4 * elems);
+  choice.zero = 2;  // one bucket is in work at a time, on the way there or back
+  EXPECT_EQ(held(), 4 * elems);
+  choice.zero = 0;
+  choice.compressor = "topk:ratio=0.01,ef=ef14";  // and vectors go as they are, in their buffer
+  const std::int64_t pairs = 8 * (41 + 31 + 24 + 16);
+  const std::int64_t small = 4 * (10 * 32 + 64 + 48 + 48 + 32 + 10);
+  EXPECT_EQ(held(), 4 * (matrices - 10 * 32) + 3 * pairs + small);
+  const std::int64_t room = answer_mesh(problem, choice).value().most_memory();
+  problem.device_mem = room;
+  EXPECT_TRUE(fits(answer_mesh(problem, choice).value()));
+  problem.device_mem = room - 1;
+  EXPECT_FALSE(fits(answer_mesh(problem, choice).value()));
+}
+
+// Sums of several micro-batches are in fp32, and the 16 bits that are sent lie in their memory.
+TEST(MeshAnswers, GradientsOf16BitsArePackedWhereTheyLieApart) {
+  MeshModel model = small_mlp();
+  const Cluster cluster = even_cluster(2, 1, 5);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
+  problem.precision = Precision::kBF16;
+  MeshChoice choice{.dp = 2, .micro_batch = 4};
+  EXPECT_EQ(held_by(answer_mesh(problem, choice).value()), 0);
+  choice.accumulate = 2;
+  choice.micro_batch = 2;
+  EXPECT_EQ(held_by(answer_mesh(problem, choice).value()), 2 * 11530);
+}
+
+// Of five layers with parameters, there and back, of three micro-batches.
+TEST(MeshAnswers, GathersOfLayersAreDrawn) {
+  MeshModel model = small_mlp();
+  const Cluster cluster = even_cluster(2, 0.1, 5);
+  const MeshProblem problem = mesh_problem(cluster, model, kRates, 12);
+  const MeshChoice choice{.dp = 2, .zero = 3, .accumulate = 3, .micro_batch = 2};
+  const MeshStep step = trace_mesh(problem, choice).value();
+  int gathers = 0;
+  std::int64_t first = step.ticks;
+  for (const MeshSpan& span : step.spans) {
+    if (span.kind != MeshSpan::Kind::kGather) continue;
+    ++gathers;
+    first = std::min(first, span.begin);
+    EXPECT_LE(span.end, step.ticks);
+    EXPECT_GE(span.micro, 0);
+  }
+  EXPECT_EQ(gathers, 5 * 2 * 3);
+  EXPECT_EQ(first, 0);
+}
+
+// No mesh needs less than what is known before its stages are planned.
+TEST(MeshAnswers, AMeshHoldsNoLessThanItsLeast) {
+  MeshModel model = small_gpt(4);
+  const Cluster cluster = even_cluster(4, 1, 5);
+  for (const Precision precision : {Precision::kF32, Precision::kBF16}) {
+    for (const char* optimizer : {"adamw", "sgd", "lamb"}) {
+      MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
+      problem.precision = precision;
+      problem.optimizer = optimizer;
+      problem.allow_stale = true;
+      const MeshCompression none = MeshCompression::make("none").value();
+      MeshMemory memory(problem);
+      const MeshChoices choices = mesh_choices(problem).value();
+      int compared = 0;
+      for (const MeshChoice& choice : choices.all) {
+        const auto ranks = memory.of(choice, none);
+        if (!ranks.has_value()) continue;
+        std::int64_t all = 0;
+        for (const MeshRankMemory& rank : ranks.value()) all += rank.total();
+        EXPECT_LE(memory.least(choice).value(), all) << to_string(choice);
+        ++compared;
+      }
+      EXPECT_GT(compared, 100);
+    }
+  }
+}
+
+TEST(MeshAnswers, WhereNothingFitsTheSmallestIsNamed) {
+  MeshModel model = small_gpt(4, 64);
+  const Cluster cluster = even_cluster(4, 1, 5);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
+  problem.device_mem = 1000;
+  EXPECT_THAT(search_mesh(problem, {}).error(),
+              fails(Code::kInvalidArgument, "no mesh fits", "the optimizer's alone are more",
+                    "bytes on rank", "has 1000"));
+}
+
+// 35 devices, 16 samples, 4 heads: nothing divides.
+TEST(MeshAnswers, WhereNoMeshIsServedMemoryIsNotBlamed) {
+  MeshModel model = small_gpt(4);
+  const Cluster cluster = even_cluster(35, 1, 5);
+  const MeshProblem problem = mesh_problem(cluster, model, kRates, 16);
+  EXPECT_THAT(search_mesh(problem, {}).error(),
+              fails(Code::kInvalidArgument, "no mesh of 35 devices is served",
+                    "the batch does not divide among dp replicas"));
+}
+
+// Of a parameter, its gradient and two moments in fp32 28 bytes are moved.
+TEST(MeshAnswers, AnOptimizerTakesWhatItMovesOverTheMemorysRate) {
+  MeshModel model = small_mlp();
+  Cluster cluster = even_cluster(1, 1, 5);
+  MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
+  const MeshChoice choice{.micro_batch = 8};
+  const auto ticks = [&] { return answer_mesh(problem, choice).value().phases.compute; };
+  const std::int64_t products = ticks();
+  cluster.types.front().memory_bandwidth = 1e9;
+  EXPECT_EQ(ticks() - products, 28 * 11530);
+  problem.precision = Precision::kBF16;
+  EXPECT_EQ(ticks() - products, (2 + 8 + 2 + 16) * 11530);
+  problem.precision = Precision::kF32;
+  problem.optimizer = "lamb";
+  EXPECT_EQ(ticks() - products, 40 * 11530);
+  problem.optimizer = "sgd";
+  EXPECT_EQ(ticks() - products, 20 * 11530);
+  problem.momentum = 0;
+  EXPECT_EQ(ticks() - products, 12 * 11530);
+}
+
 TEST(MeshAnswers, TiedEndsSendTheirGradients) {
   MeshModel model = small_gpt(4);
   const Cluster cluster = even_cluster(2, 1, 5);

@@ -89,6 +89,13 @@ TEST_F(PlanMesh, ARowIsExplainedAndDrawn) {
   EXPECT_THAT(page, HasSubstr("\"spans\":[["));
   EXPECT_THAT(page, HasSubstr("\"classes\":[{"));
   EXPECT_EQ(page.find("@@"), std::string::npos) << "every mark is filled in";
+  EXPECT_THAT(page, HasSubstr("<h2>Beside it</h2>"));
+  EXPECT_THAT(page, HasSubstr("<td>+0.0 %</td>")) << "the row itself";
+  for (const nlohmann::json& row : plan.rows) {
+    if (row["kind"] != "neighbour" || !row["fits"]) continue;
+    EXPECT_THAT(page, HasSubstr("<tr><th>" + row["parallel"].get<std::string>()));
+    break;
+  }
 }
 
 TEST_F(PlanMesh, BadQuestionsAreNamed) {
@@ -102,6 +109,8 @@ TEST_F(PlanMesh, BadQuestionsAreNamed) {
               fails(kBad, "--compressors", "'none' twice"));
   EXPECT_THAT(search({"--batch", "16", "--params", "1e6"}).error,
               fails(kBad, "--params", "--cluster"));
+  EXPECT_THAT(search({"--batch", "16", "--device-mem", "0"}).error,
+              fails(kBad, "--device-mem 0", "--cluster", "1 byte"));
   EXPECT_THAT(search({"--batch", "16", "--device-mem", "1000"}).error,
               fails(kBad, "no mesh fits", "memory", "the smallest", "has 1000"));
   EXPECT_THAT(search({"--batch", "1", "--rows", "1", "--why", "1000"}).error, fails(kBad, "--why"));
@@ -136,7 +145,10 @@ TEST_F(PlanMesh, ClustersThatCannotBeAreRefusedWithTheLine) {
   };
   EXPECT_THAT(edited("device = \"gpu\"", "device = \"tpu\""), fails(kBad, "c.toml:", "tpu"));
   EXPECT_THAT(edited("1e10", "-1e10"), fails(kBad, "c.toml:7", "bandwidth"));
-  EXPECT_THAT(edited("latency", "latencies"), fails(kBad, "c.toml:6", "latencies"));
+  EXPECT_THAT(edited("latency", "latencies"),
+              fails(kBad, "c.toml:6", "latencies", "did you mean 'latency'?"));
+  EXPECT_THAT(edited("memory = \"1G\"", "memory = \"1G\"\nmemory_bandwidth = 0"),
+              fails(kBad, "c.toml:4", "memory_bandwidth=0"));
 }
 
 }  // namespace
