@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "planner/graph/built_in_graphs.h"
@@ -105,21 +106,35 @@ std::uint64_t seeds_of(const std::string& method) {
   return method == "reinforce" ? 8 : 3;
 }
 
+void expect_near_optimum(const std::string& method, const OperatorGraph& graph,
+                         const Cluster& cluster, std::int64_t evaluations, std::uint64_t seeds) {
+  ASSERT_LE(graph.groups().size(), 10U);
+  const auto best = found_by("exhaustive", graph, cluster, kAll).time.ticks;
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    const auto found = found_by(method, graph, cluster, evaluations, seed).time.ticks;
+    EXPECT_LE(static_cast<double>(found), 1.05 * static_cast<double>(best))
+        << graph.name << ' ' << method << ", seed " << seed;
+    EXPECT_GE(found, best) << graph.name << ' ' << method << ", seed " << seed;
+  }
+}
+
 TEST(PlacementLaws, Pl2ReinforceIsWithinFivePercentOfTheOptimum) {
   std::vector<OperatorGraph> graphs = recurrent_graphs();
   for (OperatorGraph& graph : convolutional_graphs()) graphs.push_back(std::move(graph));
   for (const OperatorGraph& graph : graphs) {
-    ASSERT_LE(graph.groups().size(), 10U);
-    const auto best = found_by("exhaustive", graph, even_gpus(), kAll).time.ticks;
     for (const std::string method : {"reinforce", "reinforce-lstm"}) {
-      for (std::uint64_t seed = 1; seed <= seeds_of(method); ++seed) {
-        const auto found = found_by(method, graph, even_gpus(), 3000, seed).time.ticks;
-        EXPECT_LE(static_cast<double>(found), 1.05 * static_cast<double>(best))
-            << graph.name << ' ' << method << ", seed " << seed;
-        EXPECT_GE(found, best) << graph.name << ' ' << method << ", seed " << seed;
-      }
+      expect_near_optimum(method, graph, even_gpus(), 3000, seeds_of(method));
     }
   }
+}
+
+// A policy soon has everything on one node, which may be the slow one: more of them are needed.
+TEST(PlacementLaws, Pl2ReinforceOnUnevenNodesIsWithinFivePercentOfTheOptimum) {
+  for (const OperatorGraph& graph : convolutional_graphs()) {
+    expect_near_optimum("reinforce", graph, uneven_gpus(), 30'000, is_short_run() ? 1 : 3);
+  }
+  if (is_short_run()) return;
+  expect_near_optimum("reinforce", recurrent_graphs().front(), uneven_gpus(), 30'000, 3);
 }
 
 TEST(PlacementLaws, Pl2ReinforceIsAsGoodAsTheExpert) {
