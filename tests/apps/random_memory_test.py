@@ -25,7 +25,16 @@ FULL = os.environ.get("GRADWIRE_TEST_FULL") is not None
 V_FORMS = ("zb-v", "zb-v-half", "zb-v-min")
 STREAMS = ("pipedream", "2bw")
 CHUNKED = ("interleaved", "breadth-first")
+OPTIMIZERS = ("sgd", "nesterov", "adamw", "lamb")  # the last one wants a flush, and whole tensors
+ELEMENTWISE = ("none", "cast:fp16", "qsgd:bits=4", "signsgd:ef=ef14")  # that shards are compressed by
+COMPRESSORS = (*ELEMENTWISE, "topk:ratio=0.1,ef=ef14", "powersgd:rank=2,ef=ef14")
 SCHEDULES = ("gpipe", "1f1b", "zb-h1", *CHUNKED, *V_FORMS, "chimera", *STREAMS)
+# What the 60 have between them.
+AXES = {"model": ("gpt", "mlp", "cnn", "resnet8"), "dp": (1, 2), "tp": (1, 2), "pp": (1, 2, 3, 4), "chunks": (1, 2, 4),
+        "layout": ("", "/megatron[sequence=on]", "/hybrid", "/spatial[1x2]"), "zero": (0, 1, 2, 3), "rows": (8, 12, 16),
+        "micro_batches": (1, 2, 3, 4, 6, 8), "precision": ("fp32", "bf16", "fp16"), "optimizer": OPTIMIZERS,
+        "recompute": ("none", "full", "selective", "2"), "tied": (True, False), "compressor": COMPRESSORS,
+        "offload": ("none", "optimizer", "parameters")}
 
 
 def gradwire(*words):
@@ -48,7 +57,7 @@ class Configuration:
         self.words = ["--model", self.model, "--data", "grammar" if self.model == "gpt" else "digits"]
         self.blocks, self.width = draw.choice((3, 4)), draw.choice((16, 24, 32))
         self.hidden = [draw.choice((12, 16, 20, 24)) for _ in range(draw.choice((4, 5)))]
-        self.draw_mesh(draw, seed % 2 == 0)
+        self.draw_mesh(draw, seed)
         self.micro_batches = 1 if self.schedule == "pipedream" else draw.choice((4, 6, 8)) if self.pp > 1 else draw.choice((1, 2, 3))
         if self.schedule == "chimera":
             self.micro_batches += self.micro_batches % 2
@@ -56,12 +65,14 @@ class Configuration:
         flush = self.schedule not in STREAMS
         self.zero = draw.choice((0, 1, 2, 3)) if flush and self.schedule != "chimera" else draw.choice((0, 1))
         self.precision = draw.choice(("fp32", "bf16", "fp16") if flush else ("fp32", "bf16"))
-        self.optimizer = draw.choice(("sgd", "nesterov", "adamw"))
+        self.optimizer = draw.choice(OPTIMIZERS if flush else OPTIMIZERS[:-1])
         splits = self.schedule == "zb-h1" or self.schedule in V_FORMS
         self.recompute = "none" if splits else draw.choice(("none", "none", "full", "selective", "2"))
         self.tied = self.model == "gpt" and flush and self.schedule != "chimera" and draw.random() < 0.5
         self.offload = draw.choice(("none", "none", "optimizer", "parameters")) if flush else "none"
-        self.compressor = draw.choice(("none", "none", "cast:fp16", "qsgd:bits=4", "signsgd:ef=ef14"))
+        self.compressor = draw.choice(COMPRESSORS if self.zero == 0 else ELEMENTWISE)
+        if self.optimizer == "lamb":
+            self.offload = "none"
         if self.offload == "parameters" and self.zero in (1, 2):
             self.offload = "optimizer"
         if seed % 2 == 0:  # such as gradwire plan can be asked for
@@ -70,7 +81,7 @@ class Configuration:
             self.tied = self.model == "gpt" and flush
             self.recompute = {"2": "full"}.get(self.recompute, self.recompute)
 
-    def draw_mesh(self, draw, asked):
+    def draw_mesh(self, draw, seed):
         self.dp = draw.choice((1, 2))
         self.tp, self.layout, self.pp, self.schedule, self.chunks = draw.choice((1, 1, 2)), "", 1, "1f1b", 1
         images = self.model in ("cnn", "resnet8")
@@ -79,7 +90,9 @@ class Configuration:
             if self.model == "mlp":
                 self.layout = ""
         if not (images and self.tp == 2):
-            self.pp = draw.choice((1, 2, 2, 3)) if not asked else 1 if self.model != "gpt" else draw.choice((2, 3, 4))
+            self.pp = draw.choice((1, 2, 2, 3, 4) if self.model == "gpt" else (1, 2, 2, 3))
+            if seed % 2 == 0:  # gradwire plan has stages of a gpt alone
+                self.pp = draw.choice((2, 3, 4)) if self.model == "gpt" else 1
         if self.pp == 1:
             return
         served = [one for one in SCHEDULES if one != "chimera" or self.pp == 2]
@@ -87,8 +100,10 @@ class Configuration:
             served = [one for one in served if self.pp == 2 or one not in (*CHUNKED, *V_FORMS)]
         if self.model == "cnn":
             self.pp, served = 2, ["gpipe", "1f1b", "zb-h1", *STREAMS]
-        self.schedule = draw.choice(served)
+        self.schedule = served[seed // 2 % len(served)]  # each has its turn
         self.chunks = 2 if self.schedule in (*CHUNKED, *V_FORMS) else 1
+        if self.schedule in CHUNKED and self.model == "gpt" and self.pp == 2:
+            self.chunks = 4
         self.by_hand = None
         if self.model == "gpt" and draw.random() < 0.5:
             while self.by_hand is None or self.by_hand[-1] == 1:  # a tied head has no parameters of its own
@@ -97,8 +112,9 @@ class Configuration:
     def parallel(self):
         items = [f"dp={self.dp}", f"tp={self.tp}{self.layout}"]
         if self.pp > 1:
-            stages = "" if self.by_hand is None else "[stages=" + "+".join(map(str, self.by_hand)) + "]"
-            items.append(f"pp={self.pp}/{self.schedule}{stages}")
+            keys = [] if self.schedule not in CHUNKED else [f"chunks={self.chunks}"]
+            keys += [] if self.by_hand is None else ["stages=" + "+".join(map(str, self.by_hand))]
+            items.append(f"pp={self.pp}/{self.schedule}" + ("[" + ",".join(keys) + "]" if keys else ""))
         return ",".join(items)
 
     def replicas(self):
@@ -184,6 +200,18 @@ class RandomMemory(unittest.TestCase):
         refused = gradwire("plan", *words, "--device-mem", str(most - 1))
         self.assertEqual(refused.returncode, 1, refused.stdout)
         self.assertIn("does not fit", refused.stdout + refused.stderr)
+
+    def test_every_value_of_every_axis_is_drawn(self):
+        drawn = [Configuration(seed) for seed in range(CONFIGURATIONS)]
+        self.assertEqual(len({" ".join(one.run_words()) for one in drawn}), CONFIGURATIONS)
+        for axis, values in AXES.items():
+            self.assertEqual({getattr(one, axis) for one in drawn}, set(values), axis)
+        piped = [one for one in drawn if one.pp > 1]
+        self.assertEqual({one.schedule for one in piped}, set(SCHEDULES))
+        self.assertEqual({one.by_hand is None for one in piped}, {True, False})
+        for one in (("dp", "tp"), ("dp", "pp"), ("tp", "pp")):  # meshes of two axes, and of three
+            self.assertTrue(any(getattr(mesh, one[0]) > 1 and getattr(mesh, one[1]) > 1 for mesh in drawn), one)
+        self.assertTrue(any(min(one.dp, one.tp, one.pp) > 1 for one in drawn))
 
     def test_what_is_predicted_is_what_is_held(self):
         vocabulary = vocabulary_of()
