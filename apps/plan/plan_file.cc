@@ -184,10 +184,14 @@ std::string plan_file_text(const MeshPlan& plan) {
   return text;
 }
 
-Status PlanLines::placed(const std::string& flag, const Status& status) const {
-  const auto line = lines.find(flag);
-  if (status.ok() || line == lines.end()) return status;
-  return status.with_context(path + ":" + std::to_string(line->second));
+Status PlanLines::placed(std::initializer_list<std::string_view> flags,
+                         const Status& status) const {
+  if (status.ok()) return status;
+  for (const std::string_view flag : flags) {
+    const auto line = lines.find(flag);
+    if (line != lines.end()) return status.with_context(path + ":" + std::to_string(line->second));
+  }
+  return status;
 }
 
 Result<PlanLines> apply_plan_file(const std::string& path, Flags& flags) {

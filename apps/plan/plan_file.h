@@ -11,8 +11,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,10 +41,11 @@ std::string plan_file_text(const MeshPlan& plan);
 // Where the flags stand that a file gave.
 struct PlanLines {
   std::string path = {};
-  std::map<std::string, int> lines = {};  // by flag
+  std::map<std::string, int, std::less<>> lines = {};  // by flag
 
-  // An error that is about `flag`, with "FILE:LINE: " in front where the file gave it.
-  Status placed(const std::string& flag, const Status& status) const;
+  // An error that is about these flags, with "FILE:LINE: " in front: of the first of them that the
+  // file gave, if any.
+  Status placed(std::initializer_list<std::string_view> flags, const Status& status) const;
 };
 
 // Gives the flags of gradwire train the values of the file, as if they stood on the command line.

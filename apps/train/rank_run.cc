@@ -22,6 +22,7 @@
 #include "trainer/data/catalog.h"
 #include "trainer/models.h"
 #include "trainer/stages/stage_costs.h"
+#include "trainer/stages/stage_memory.h"
 
 namespace gradwire {
 namespace {
@@ -124,14 +125,40 @@ Result<Problem> load_problem(const TrainOptions& options, const std::string& env
   return Problem{std::move(data), std::move(model), std::move(shared)};
 }
 
-Status check_stages(const TrainOptions& options, const Problem& problem) {
-  const ParallelSpec& parallel = options.parallel;
-  if (!parallel.has_stages() || parallel.stream_rule(static_cast<int>(options.accumulate))) {
-    return {};
+namespace {
+
+// Of stages with a flush; null without, or where there are none.
+Result<std::optional<PipelineSchedule>> flushed_schedule(const TrainOptions& o) {
+  const int micro_batches = static_cast<int>(o.accumulate);
+  if (!o.parallel.has_stages() || o.parallel.stream_rule(micro_batches)) {
+    return std::optional<PipelineSchedule>();
   }
-  GW_ASSIGN(const PipelineSchedule schedule, choose_pipeline(to_string(parallel.order), parallel.pp,
-                                                             static_cast<int>(options.accumulate)));
-  return plan_stages(problem.model, schedule, 0, {}).error().with_context("train");
+  GW_ASSIGN(PipelineSchedule schedule,
+            choose_pipeline(to_string(o.parallel.order), o.parallel.pp, micro_batches));
+  return std::optional(std::move(schedule));
+}
+
+}  // namespace
+
+Status check_stages(const TrainOptions& options, const Problem& problem) {
+  auto schedule = flushed_schedule(options);
+  if (!schedule.has_value()) return schedule.error().with_context("train");
+  if (!schedule.value()) return {};
+  return plan_stages(problem.model, *schedule.value(), 0, {}).error().with_context("train");
+}
+
+Status check_recompute(const TrainOptions& options, const Problem& problem) {
+  if (options.recompute == "none") return {};
+  GW_ASSIGN(const auto schedule, flushed_schedule(options));
+  if (!schedule) return {};
+  const auto check = [&](const StagePlan& plan) -> Status {
+    const Model<float> part = problem.model.part(plan.layers());
+    for (const StagePlace& place : plan.stages) {
+      GW_TRY(context_bytes(part, place, 1, options.recompute).error());
+    }
+    return {};
+  };
+  return for_each_stage_plan(problem.model, *schedule, {}, false, check).with_context("train");
 }
 
 RankRun::RankRun(const TrainOptions& options, const Problem& problem, Communicator& communicator,

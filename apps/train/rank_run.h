@@ -38,6 +38,8 @@ Result<Problem> load_problem(const TrainOptions& options, const std::string& env
 // Whether --parallel's stages can be cut from the model. Errors as choose_pipeline() and
 // plan_stages().
 Status check_stages(const TrainOptions& options, const Problem& problem);
+// Whether its stages compute again what --recompute says. Errors as PipelineStage::create().
+Status check_recompute(const TrainOptions& options, const Problem& problem);
 
 // The labels that an evaluation predicts: one of each sample of the test set, of a text one of each
 // token.

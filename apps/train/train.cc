@@ -198,12 +198,16 @@ Status check_launch(const TrainOptions& options, const LaunchInfo& launch) {
 
 // What `plan` gave is named with its line there.
 Status check_together(const Flags& flags, const TrainOptions& options, const PlanLines& plan) {
-  GW_TRY(plan.placed("batch", check_batch(options)));
+  GW_TRY(plan.placed({"batch"}, check_batch(options)));
+  GW_TRY(plan.placed({"momentum", "optimizer"}, check_optimizer(flags, options)));
+  GW_TRY(plan.placed({"model"}, check_model_flags(flags, options)));
   GW_TRY(check_train_options(flags, options));
-  GW_TRY(plan.placed("parallel", check_division_served(options)));
+  if (const Unserved* const one = first_unserved(options); one != nullptr) {
+    return plan.placed({one->flag.substr(2), "parallel"}, check_division_served(options));
+  }
   if (options.zero == 0) return {};
-  return plan.placed("compressor", check_sharded_compressor(Registry::builtin(),
-                                                            parallel_options(options, nullptr)));
+  return plan.placed({"compressor"}, check_sharded_compressor(Registry::builtin(),
+                                                              parallel_options(options, nullptr)));
 }
 
 // All that follows the command line.
@@ -215,9 +219,9 @@ Result<int> train_as_asked(Flags& flags, TrainOptions& options, const PlanLines&
     std::printf("parallel auto: %s\n", chosen.c_str());
   }
   const int ranks = launch.source == "alone" ? 0 : launch.size;
-  GW_TRY(plan.placed("parallel", settle_parallel(flags, options, ranks)));
+  GW_TRY(plan.placed({"parallel"}, settle_parallel(flags, options, ranks)));
   GW_TRY(settle_traffic(flags, options));
-  GW_TRY(plan.placed("optimizer", settle_own_momentum(flags, options)));
+  GW_TRY(plan.placed({"optimizer"}, settle_own_momentum(flags, options)));
   GW_TRY(check_together(flags, options, plan));
   if (!flags.given("deadline")) {
     GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));
@@ -228,7 +232,8 @@ Result<int> train_as_asked(Flags& flags, TrainOptions& options, const PlanLines&
   EndSignals signals(options.deadline);
   GW_ASSIGN(const Problem problem,
             load_problem(options, environment("GRADWIRE_DATA").value_or("")));
-  GW_TRY(plan.placed("parallel", check_stages(options, problem)));
+  GW_TRY(plan.placed({"parallel"}, check_stages(options, problem)));
+  GW_TRY(plan.placed({"recompute", "parallel"}, check_recompute(options, problem)));
   if (launch.size > 1) return train_process(options, problem, launch, log, signals);
   return train_threads(options, problem, options.inproc > 0 ? static_cast<int>(options.inproc) : 1,
                        log, signals);

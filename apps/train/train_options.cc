@@ -12,9 +12,6 @@
 #include "trainer/data/catalog.h"
 
 namespace gradwire {
-namespace {
-
-// What one optimizer takes and another does not.
 Status check_optimizer(const Flags& flags, const TrainOptions& options) {
   const auto refuse = [&](const std::string& what, const std::string& why) {
     return Status(Code::kInvalidArgument,
@@ -59,6 +56,8 @@ Status check_optimizer(const Flags& flags, const TrainOptions& options) {
   return {};
 }
 
+namespace {
+
 // Micro-batches that are exchanged one by one leave no exact average of the step, and no sum to
 // hand the residual on with.
 Status check_reduce_each(const TrainOptions& options) {
@@ -102,6 +101,8 @@ Status check_device_flags(const TrainOptions& options) {
   return {};
 }
 
+}  // namespace
+
 // A flag of a model that is not trained would change nothing.
 Status check_model_flags(const Flags& flags, const TrainOptions& options) {
   struct Belongs {
@@ -122,6 +123,8 @@ Status check_model_flags(const Flags& flags, const TrainOptions& options) {
   }
   return {};
 }
+
+namespace {
 
 // An empty path is what a shell leaves of a variable that is not set: nobody means "none" by it.
 Status check_paths(const Flags& flags, const TrainOptions& o) {

@@ -124,7 +124,12 @@ Status check_batch_shares(const TrainOptions& options, int workers);
 // when they meet.
 Status check_batch(const TrainOptions& options);
 
-// What single flags cannot tell: pairs that exclude one another, batches that do not divide.
+// What an optimizer takes, and a model, that others do not.
+Status check_optimizer(const Flags& flags, const TrainOptions& options);
+Status check_model_flags(const Flags& flags, const TrainOptions& options);
+
+// These three, and what else single flags cannot tell: pairs that exclude one another, batches that
+// do not divide.
 Status check_train_options(const Flags& flags, const TrainOptions& options);
 
 }  // namespace gradwire

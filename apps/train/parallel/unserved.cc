@@ -86,16 +86,20 @@ const std::vector<Unserved>& unserved_when_divided() {
   return all;
 }
 
-Status check_division_served(const TrainOptions& options) {
+const Unserved* first_unserved(const TrainOptions& options) {
   for (const Unserved& one : unserved_when_divided()) {
-    const ParallelSpec& spec = options.parallel;
-    const bool divided = one.axis == "pp" ? spec.has_stages() : spec.tp > 1;
-    if (!divided || !one.asked(options)) continue;
-    return {Code::kUnsupported, "train: " + std::string(one.flag) + " with --parallel " +
-                                    to_string(options.parallel) + " (expected " +
-                                    std::string(one.served) + ": docs/parallelism.md)"};
+    const bool divided = one.axis == "pp" ? options.parallel.has_stages() : options.parallel.tp > 1;
+    if (divided && one.asked(options)) return &one;
   }
-  return {};
+  return nullptr;
+}
+
+Status check_division_served(const TrainOptions& options) {
+  const Unserved* const one = first_unserved(options);
+  if (one == nullptr) return {};
+  return {Code::kUnsupported, "train: " + std::string(one->flag) + " with --parallel " +
+                                  to_string(options.parallel) + " (expected " +
+                                  std::string(one->served) + ": docs/parallelism.md)"};
 }
 
 }  // namespace gradwire

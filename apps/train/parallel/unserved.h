@@ -19,6 +19,9 @@ struct Unserved {
 // All of them; docs/parallelism.md has the same table.
 const std::vector<Unserved>& unserved_when_divided();
 
+// The first that these options ask for; null: none.
+const Unserved* first_unserved(const TrainOptions& options);
+
 // kUnsupported names the flag and what is expected; success where no model is divided.
 Status check_division_served(const TrainOptions& options);
 

@@ -180,6 +180,14 @@ TEST_F(TrainPlan, ValuesThatDoNotGoTogetherAreRefusedWithTheLine) {
   EXPECT_THAT(conflict("dp=1,pp=9", 36, 4, "none"), fails(kBad, "hand.toml:4: ", "9 stages"));
   EXPECT_THAT(conflict("dp=2,zero=2", 32, 1, "topk:ratio=0.1"),
               fails(kBad, "hand.toml:7: ", "topk", "element by element"));
+  EXPECT_THAT(conflict("dp=1,pp=2/pipedream", 32, 4, "none"),
+              fails(Code::kUnsupported, "hand.toml:6: ", "--accumulate"));
+  EXPECT_THAT(conflict("dp=1,pp=2/zb-h1", 32, 4, "none\"\nrecompute = \"full"),
+              fails(Code::kUnsupported, "hand.toml:8: ", "two halves"));
+  EXPECT_THAT(conflict("dp=2", 32, 4, "none\"\noptimizer = \"adamw\"\nmomentum = \"0.5"),
+              fails(kBad, "hand.toml:9: ", "--momentum"));
+  EXPECT_THAT(conflict("dp=2", 32, 4, "none\"\nheads = \"4"),
+              fails(kBad, "hand.toml:3: ", "--heads requires"));
 }
 
 // What exchanges keep is foretold: to the byte, and under ZeRO 2 and 3 what comes and goes besides.
