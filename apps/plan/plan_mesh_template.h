@@ -60,7 +60,7 @@ function draw() {
     if (ranks <= 32 || r % 4 === 0) { c.fillStyle = "#57606a"; c.fillText("rank " + r, 4, r * step + full / 2 + 2); }
   }
   for (const [lane, kind, begin, end, micro] of data.timeline.spans) {
-    const part = lane % 3, y = Math.floor(lane / 3) * step + (part === 0 ? 0 : part === 1 ? full : full + thin), h = part === 0 ? full : thin;
+    const part = lane % 3, y = Math.floor(lane / 3) * step + (part === 0 ? 0 : part === 1 ? full : full + thin), h = part === 0 ? full : kind === 6 ? thin / 2 : thin;
     const w = Math.max(x(end) - x(begin) - .4, .4);
     c.fillStyle = shades[kind]; c.fillRect(x(begin), y, w, h - .5);
     if (part === 0 && micro >= 0 && w > 16 && full > 12) { c.fillStyle = "#fff"; c.fillText(micro, x(begin) + 3, y + h / 2); }
