@@ -63,6 +63,10 @@ TEST(Partitioners, Pl3PipedreamsStagesCostWhatTheirProgramSays) {
                   (computed + sent) / m, 2.0);  // quotients are rounded up
     }
     EXPECT_EQ(pipedream_cut_ticks(cost, 1, 1), 2 * 5 * 4 * 2 / 2);
+    for (int m = 2; m <= 4; ++m) {
+      const double ring = 2.0 * (m - 1) / m * 600 * ratio * 2;
+      EXPECT_NEAR(static_cast<double>(cost.reduce({0, 1, 0, m})), ring, 1.0) << m << " replicas";
+    }
   }
 }
 

@@ -44,6 +44,19 @@ TEST(PlacementSearch, TheSameSeedFindsTheSame) {
   }
 }
 
+// Five layers on two devices: consecutive ones, three and two; of embeddings and heads each is with
+// its layer.
+TEST(PlacementSearch, TheExpertPlacesConsecutiveLayersOnADevice) {
+  const OperatorGraph graph = unrolled_lstm(5, 8, 64, 1024);
+  const SearchResult found = found_by("expert", graph, even_gpus(2), 10);
+  for (int number = 0; number < graph.size(); ++number) {
+    const GraphOperator& one = graph.at(number);
+    EXPECT_EQ(found.strategy[static_cast<std::size_t>(number)].devices,
+              std::vector<int>{one.layer < 3 ? 0 : 1})
+        << one.name;
+  }
+}
+
 // Two chains of six groups that read one small output of each other: no cut has fewer bytes than
 // the one between them.
 TEST(PlacementSearch, CutsGoWhereFewestBytesDo) {
