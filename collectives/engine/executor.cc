@@ -230,7 +230,7 @@ Status Execution::fold_with_workers(std::span<const ConstTensorView> sources, Te
   const ReduceOp op = operands_.op == ReduceOp::kMean ? ReduceOp::kSum : operands_.op;
   const std::size_t most = to.bytes().size() / kLeastShare;
   if (operands_.workers == nullptr || most < 2) {
-    return fold(op, sources, to, factor, {});
+    return fold(op, sources, to, factor);
   }
   const auto shares =
       static_cast<int>(std::min(most, static_cast<std::size_t>(operands_.workers->threads())));
@@ -241,7 +241,7 @@ Status Execution::fold_with_workers(std::span<const ConstTensorView> sources, Te
     for (const ConstTensorView& source : sources) {
       its.push_back(source.slice(share.begin, share.size()));
     }
-    outcomes[i] = fold(op, its, to.slice(share.begin, share.size()), factor, {});
+    outcomes[i] = fold(op, its, to.slice(share.begin, share.size()), factor);
   });
   for (const Status& outcome : outcomes) GW_TRY(outcome);
   return {};

@@ -22,28 +22,28 @@ TensorView wide_view(std::array<float, kBlock>& block, std::int64_t count) {
 
 // Elements [begin, begin + count) of all.
 Status fold_block(ReduceOp op, std::span<const ConstTensorView> sources, TensorView acc,
-                  std::optional<double> factor, const Stream& stream) {
+                  std::optional<double> factor) {
   std::array<float, kBlock> sums;
   std::array<float, kBlock> values;
   const TensorView sum = wide_view(sums, acc.elems());
   const TensorView value = wide_view(values, acc.elems());
-  GW_TRY(cast(acc, sum, stream));
+  GW_TRY(cast(acc, sum, {}));
   for (const ConstTensorView& source : sources) {
-    GW_TRY(cast(source, value, stream));
-    GW_TRY(reduce(op, value, sum, stream));
+    GW_TRY(cast(source, value, {}));
+    GW_TRY(reduce(op, value, sum, {}));
   }
-  if (factor) GW_TRY(scale(sum, *factor, stream));
-  return cast(sum, acc, stream);
+  if (factor) GW_TRY(scale(sum, *factor, {}));
+  return cast(sum, acc, {});
 }
 
 }  // namespace
 
 Status fold(ReduceOp op, std::span<const ConstTensorView> sources, TensorView acc,
-            std::optional<double> factor, const Stream& stream) {
+            std::optional<double> factor) {
   const std::size_t roundings = sources.size() + (factor ? 1 : 0);
   if (!is_narrow(acc.dtype()) || roundings < 2) {
-    for (const ConstTensorView& source : sources) GW_TRY(reduce(op, source, acc, stream));
-    return factor ? scale(acc, *factor, stream) : Status();
+    for (const ConstTensorView& source : sources) GW_TRY(reduce(op, source, acc, {}));
+    return factor ? scale(acc, *factor, {}) : Status();
   }
   for (const ConstTensorView& source : sources) {
     if (source.elems() != acc.elems() || source.dtype() != acc.dtype()) {
@@ -59,7 +59,7 @@ Status fold(ReduceOp op, std::span<const ConstTensorView> sources, TensorView ac
     const std::int64_t count = std::min(kBlock, acc.elems() - begin);
     std::ranges::transform(sources, parts.begin(),
                            [&](const auto& source) { return source.slice(begin, count); });
-    GW_TRY(fold_block(op, parts, acc.slice(begin, count), factor, stream));
+    GW_TRY(fold_block(op, parts, acc.slice(begin, count), factor));
   }
   return {};
 }

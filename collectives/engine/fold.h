@@ -5,7 +5,6 @@
 #include <span>
 
 #include "gradwire/status.h"
-#include "gradwire/stream.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire {
@@ -15,6 +14,6 @@ namespace gradwire {
 // at every operation. Counts and dtypes must agree (kInvalidArgument); host memory; no source
 // overlaps acc. op: not kMean.
 Status fold(ReduceOp op, std::span<const ConstTensorView> sources, TensorView acc,
-            std::optional<double> factor, const Stream& stream);
+            std::optional<double> factor);
 
 }  // namespace gradwire

@@ -9,11 +9,11 @@
 namespace gradwire {
 namespace {
 
-// dst = src, times factor where there is one.
-Status copy_scaled(ConstTensorView src, double factor, TensorView dst, const Stream& stream) {
-  if (factor != 1) return scaled_copy(src, factor, dst, stream);
+// dst = src, times factor where there is one; in memory of the host.
+Status copy_scaled(ConstTensorView src, double factor, TensorView dst) {
+  if (factor != 1) return scaled_copy(src, factor, dst, {});
   if (src.data() == dst.data()) return {};
-  return copy_bytes(src.bytes(), src.device(), dst.bytes(), dst.device(), stream);
+  return copy_bytes(src.bytes(), src.device(), dst.bytes(), dst.device(), {});
 }
 
 // Whether each tensor begins where the one before it ends.
@@ -46,9 +46,8 @@ Status premultiply(Operated& operated, const CheckedCall& checked, const Stream&
 }
 
 // Tensors that lie one after another are one already; others are copied to where they do, and
-// back.
-Status fuse(Operated& operated, const CheckedCall& checked, const Stream& stream,
-            OwnMemory& memory) {
+// back. In memory of the host: on a device the pieces stay where they are (message_path.cc).
+Status fuse(Operated& operated, const CheckedCall& checked, OwnMemory& memory) {
   std::vector<TensorView> tensors(checked.call.tensors.begin(), checked.call.tensors.end());
   std::erase_if(tensors, [](const TensorView& tensor) { return tensor.empty(); });
   if (tensors.empty()) return {};
@@ -66,21 +65,21 @@ Status fuse(Operated& operated, const CheckedCall& checked, const Stream& stream
   const TensorView all(data, Shape::vector(extent.agreed), extent.dtype);
   if (whole && factor == 1) return {};
   if (whole) {
-    operated.before = [all, factor, stream] { return copy_scaled(all, factor, all, stream); };
+    operated.before = [all, factor] { return copy_scaled(all, factor, all); };
     return {};
   }
-  operated.before = [tensors, all, factor, stream] {
+  operated.before = [tensors, all, factor] {
     std::int64_t begin = 0;
     for (const TensorView& tensor : tensors) {
-      GW_TRY(copy_scaled(tensor, factor, all.slice(begin, tensor.elems()), stream));
+      GW_TRY(copy_scaled(tensor, factor, all.slice(begin, tensor.elems())));
       begin += tensor.elems();
     }
     return Status();
   };
-  operated.after = [tensors, all, stream] {
+  operated.after = [tensors, all] {
     std::int64_t begin = 0;
     for (const TensorView& tensor : tensors) {
-      GW_TRY(copy_scaled(all.slice(begin, tensor.elems()), 1, tensor, stream));
+      GW_TRY(copy_scaled(all.slice(begin, tensor.elems()), 1, tensor));
       begin += tensor.elems();
     }
     return Status();
@@ -105,7 +104,7 @@ Result<std::shared_ptr<std::byte>> OwnMemory::lend(std::size_t bytes, Device dev
 
 Result<Operated> operated_of(const CheckedCall& call, const Stream& stream, OwnMemory& memory) {
   Operated operated{.in = call.call.in.data(), .out = call.call.out.data()};
-  GW_TRY(call.call.kind == OpKind::kAllReduceFused ? fuse(operated, call, stream, memory)
+  GW_TRY(call.call.kind == OpKind::kAllReduceFused ? fuse(operated, call, memory)
                                                    : premultiply(operated, call, stream, memory));
   return operated;
 }

@@ -47,8 +47,8 @@ inline bool is_plain(const CheckedCall& call) {
 inline Result<Operated> as_it_is(const CheckedCall& call) {
   return Operated{.in = call.call.in.data(), .out = call.call.out.data()};
 }
-// Of one that is not plain. stream: the caller's, of the device that the tensors are on. Errors:
-// those of `memory`.
+// Of one that is not plain; fused tensors are in memory of the host. stream: the caller's, of the
+// device that the tensors are on. Errors: those of `memory`.
 Result<Operated> operated_of(const CheckedCall& call, const Stream& stream, OwnMemory& memory);
 
 }  // namespace gradwire

@@ -31,7 +31,7 @@ TEST(Fold, RoundsHalfPrecisionOnce) {
     Halves first = bf16(count, 0x1p-8f);
     Halves second = bf16(count, 0x1p-8f);
     const std::vector<ConstTensorView> sources{view(first), view(second)};
-    ASSERT_TRUE(fold(ReduceOp::kSum, sources, view(acc), std::nullopt, {}).ok());
+    ASSERT_TRUE(fold(ReduceOp::kSum, sources, view(acc), std::nullopt).ok());
     EXPECT_EQ(acc, bf16(count, 1.0f + 0x1p-7f)) << count;
     EXPECT_EQ(first, bf16(count, 0x1p-8f));
   }
@@ -43,7 +43,7 @@ TEST(Fold, TheFactorBelongsToTheSameRounding) {
   Halves acc = bf16(3, 1.0f);
   Halves source = bf16(3, 0x1p-8f);
   const std::vector<ConstTensorView> sources{view(source)};
-  ASSERT_TRUE(fold(ReduceOp::kSum, sources, view(acc), 1.5, {}).ok());
+  ASSERT_TRUE(fold(ReduceOp::kSum, sources, view(acc), 1.5).ok());
   EXPECT_EQ(acc, bf16(3, 1.5078125f));
 }
 
@@ -55,7 +55,7 @@ TEST(Fold, KeepsTheOrderOfTheSources) {
     return TensorView(reinterpret_cast<std::byte*>(values.data()), Shape::vector(1), DType::kF32);
   };
   const std::vector<ConstTensorView> sources{of(big), of(small)};
-  ASSERT_TRUE(fold(ReduceOp::kSum, sources, of(acc), 0.5, {}).ok());
+  ASSERT_TRUE(fold(ReduceOp::kSum, sources, of(acc), 0.5).ok());
   EXPECT_EQ(acc[0], 1.5f);  // small first: 1e8 + 3 is 1e8 in fp32, and the result 0
 }
 
@@ -64,7 +64,7 @@ TEST(Fold, RefusesOperandsThatDoNotFit) {
   Halves one = bf16(3, 1.0f);
   Halves longer = bf16(4, 1.0f);
   const std::vector<ConstTensorView> sources{view(one), view(longer)};
-  const Status status = fold(ReduceOp::kSum, sources, view(acc), std::nullopt, {});
+  const Status status = fold(ReduceOp::kSum, sources, view(acc), std::nullopt);
   EXPECT_THAT(status, fails(Code::kInvalidArgument, "4", "bf16"));
 }
 
