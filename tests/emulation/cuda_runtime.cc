@@ -25,6 +25,7 @@ namespace {
 std::atomic<std::size_t> living_allocations = 0;
 std::atomic<std::size_t> allocations_left = kEndless;
 std::atomic<std::size_t> early_frees = 0;
+std::atomic<bool> words_refused = false;
 std::atomic<std::size_t> events_left = kEndless;
 std::atomic<std::size_t> copies_left = kEndless;
 std::atomic<bool> copies_wait = false;
@@ -132,6 +133,8 @@ std::size_t allocations() {
   drain_all();
   return living_allocations;
 }
+void refuse_word_waits(bool refused) { words_refused = refused; }
+bool word_waits_are_refused() { return words_refused; }
 std::size_t frees_before_their_time() { return early_frees; }
 std::size_t most_pinned_bytes() { return pinned().most(); }
 void note_pinned(void* data, std::size_t bytes) { pinned().note(data, bytes); }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "compress/cuda/verdict.h"
+#include "device/copy_lane.h"
 #include "device/cuda/memory.h"
 #include "device/cuda/stream.h"
 #include "device/host_copy.h"
@@ -198,6 +199,9 @@ TEST(Waits, MemoryOfAnOperationIsItsStreams) {
 class MemoryThatComes {
  public:
   MemoryThatComes() {
+    // Asking for the count has streams run what they have: frees of earlier tests, for instance,
+    // which else would come in between.
+    static_cast<void>(emulation::allocations());
     const Buffer all = make_buffer(kDevice);
     limit_.emplace(0);
     emulation::run_on_default_of(0, [this] { end_.get_future().wait(); });
@@ -330,6 +334,26 @@ TEST(Waits, PinnedMemoryOutlivesACopyThatCameTooLate) {
   EXPECT_EQ(emulation::allocations(), before + 2);
   emulation::release(stream.stream().native);
   ASSERT_TRUE(cuda::synchronize(stream.stream()).ok());
+  { const Buffer next = make_buffer(kPinned); }  // frees what waited, too
+  EXPECT_EQ(emulation::allocations(), before + 1);
+}
+
+TEST(Waits, PinnedMemoryOutlivesWhatALaneHadNoTimeFor) {
+  { const Buffer any = make_buffer(kPinned); }  // frees what is kept from before
+  const std::size_t before = emulation::allocations();
+  auto lane = CopyLane::create(kDevice);
+  ASSERT_TRUE(lane.has_value());
+  const Stream stream = lane.value()->to_device();
+  const Buffer there = make_buffer(kDevice);
+  {
+    const Buffer here = make_buffer(kPinned);
+    emulation::hold(stream.native);
+    ASSERT_TRUE(copy_bytes(here.bytes(), kPinned, there.bytes(), kDevice, stream).ok());
+    EXPECT_THAT(lane.value()->finish(0.05), fails(Code::kTimedOut, "CUDA device 0"));
+  }
+  EXPECT_EQ(emulation::allocations(), before + 2);
+  emulation::release(stream.native);
+  ASSERT_TRUE(lane.value()->finish(20).ok());
   { const Buffer next = make_buffer(kPinned); }  // frees what waited, too
   EXPECT_EQ(emulation::allocations(), before + 1);
 }

@@ -108,6 +108,12 @@ class FakeNcclTest : public testing::Test {
     return calls_->all_reduce(values.data(), values.data(), values.size(), type, op, rank.comm,
                               rank.stream());
   }
+  ncclResult_t scaled_sum(const Rank& rank) const {
+    float factor = 0.5F;
+    ncclRedOp_t op = ncclSum;
+    return calls_->create_pre_mul_sum(&op, &factor, ncclFloat32, ncclScalarHostImmediate,
+                                      rank.comm);
+  }
   ncclResult_t send(const Rank& rank, const std::vector<int>& values, int to) const {
     return calls_->send(values.data(), values.size(), ncclInt32, to, rank.comm, rank.stream());
   }
@@ -145,6 +151,8 @@ TEST_F(FakeNcclTest, RefusesCallsWhileOneIsInProgress) {
   EXPECT_EQ(sum(rank, values, ncclInt32), ncclInvalidArgument);
   EXPECT_EQ(calls_->split(rank.comm, 0, 0, &part, nullptr), ncclInvalidArgument);
   EXPECT_EQ(calls_->count(rank.comm, &size), ncclInvalidArgument);
+  EXPECT_EQ(calls_->user_rank(rank.comm, &size), ncclInvalidArgument);
+  EXPECT_EQ(scaled_sum(rank), ncclInvalidArgument);
   EXPECT_EQ(calls_->finalize(rank.comm), ncclInvalidArgument);
   ASSERT_EQ(settle(rank), ncclSuccess);
   ASSERT_EQ(sum(rank, values, ncclInt32), ncclInProgress);
@@ -334,6 +342,25 @@ TEST_F(FakeNcclTest, AnErrorIsOneCommunicators) {
   fake_.fail("rank 1", ncclRemoteError);
   EXPECT_EQ(look(ranks_[0]), ncclSuccess);
   EXPECT_EQ(look(ranks_[1]), ncclRemoteError);
+}
+
+TEST_F(FakeNcclTest, RefusesCallsAfterAnError) {
+  init_all(2);
+  std::vector<int> values{1};
+  std::vector<int> longer{1, 2};
+  ASSERT_EQ(sum(ranks_[0], longer, ncclInt32), ncclInProgress);
+  ASSERT_EQ(sum(ranks_[1], values, ncclInt32), ncclInProgress);
+  for (const Rank& rank : ranks_) ASSERT_EQ(settle(rank), ncclSuccess);
+  for (const Rank& rank : ranks_) ASSERT_TRUE(ends(rank));
+  int size = 0;
+  ncclComm_t part = nullptr;
+  EXPECT_EQ(sum(ranks_[1], values, ncclInt32), ncclInvalidUsage);
+  EXPECT_EQ(send(ranks_[1], values, 0), ncclInvalidUsage);
+  EXPECT_EQ(calls_->split(ranks_[1].comm, 0, 0, &part, nullptr), ncclInvalidUsage);
+  EXPECT_EQ(calls_->count(ranks_[1].comm, &size), ncclInvalidUsage);
+  EXPECT_EQ(calls_->user_rank(ranks_[1].comm, &size), ncclInvalidUsage);
+  EXPECT_EQ(scaled_sum(ranks_[1]), ncclInvalidUsage);
+  EXPECT_EQ(calls_->finalize(ranks_[1].comm), ncclInvalidUsage);
 }
 
 TEST_F(FakeNcclTest, CallsThatDifferAreAnErrorOfAll) {

@@ -95,6 +95,28 @@ static void sums(gw_comm* comm) {
   free_pair(&one);
 }
 
+/* The default stream has no gate: the host waits, and the operation is done when the call returns.
+ */
+static void waits_by_host(gw_comm* comm) {
+  pair one = make_pair(kElements);
+  const gw_stream by_default = {GW_CUDA, 0, NULL};
+  const gw_op_options options = on(&one);
+  for (int step = 0; step < 3; ++step) {
+    gw_work* work = NULL;
+    int done = 0;
+    fill(&one, step);
+    if (rank == 0) usleep(100000); /* the others wait for it */
+    GW_CHECK_THAT(gw_all_reduce(comm, one.device, one.device, kElements, GW_F32, GW_SUM, &options,
+                                &work) == GW_OK);
+    GW_CHECK_THAT(gw_work_wait_on(work, &by_default) == GW_OK);
+    GW_CHECK_THAT(gw_work_test(work, &done) == GW_OK && done == 1);
+    gw_work_free(work);
+    GW_CHECK_THAT(test_copy_to_host(one.seen, one.device, kElements * sizeof(float), 0,
+                                    one.stream.native) == 0);
+  }
+  free_pair(&one);
+}
+
 static void messages(gw_comm* comm) {
   pair one = make_pair(kElements);
   const size_t rows = (size_t)size * kElements;
@@ -152,7 +174,27 @@ static void average_there(gw_aggregator* aggregator, pair* tensors, gw_work** wo
   }
 }
 
-/* In each step the device's averages are the host's, and so is the residual at the end. */
+/* Two aggregators keep the same from step to step: residuals and other tensors, bit for bit. Their
+ * number. */
+static size_t same_state(gw_aggregator* one, gw_aggregator* other) {
+  gw_state* states[2] = {NULL, NULL};
+  GW_CHECK_THAT(gw_aggregator_save(one, &states[0]) == GW_OK);
+  GW_CHECK_THAT(gw_aggregator_save(other, &states[1]) == GW_OK);
+  const size_t count = gw_state_count(states[0]);
+  GW_CHECK_THAT(gw_state_count(states[1]) == count);
+  for (size_t i = 0; i < count; ++i) {
+    gw_state_entry entries[2];
+    for (int s = 0; s < 2; ++s) GW_CHECK_THAT(gw_state_get(states[s], i, &entries[s]) == GW_OK);
+    GW_CHECK_THAT(strcmp(entries[0].name, entries[1].name) == 0);
+    GW_CHECK_THAT(entries[0].bytes == entries[1].bytes);
+    GW_CHECK_THAT(memcmp(entries[0].data, entries[1].data, entries[0].bytes) == 0);
+  }
+  gw_state_free(states[0]);
+  gw_state_free(states[1]);
+  return count;
+}
+
+/* In each step the device's averages are the host's, and so is what is kept at the end. */
 static void averages(gw_comm* comm, const char* spec) {
   pair tensors[2] = {make_pair(kRows * kColumns), make_pair(kColumns)};
   gw_aggregator* here = make_aggregator(comm, spec, GW_HOST);
@@ -181,6 +223,7 @@ static void averages(gw_comm* comm, const char* spec) {
   GW_CHECK_THAT(gw_aggregator_get_stats(here, &wanted) == GW_OK);
   GW_CHECK_THAT(stats.payload_bytes == wanted.payload_bytes &&
                 stats.payload_bytes < stats.gradient_bytes);
+  GW_CHECK_THAT(same_state(here, there) > 1); /* besides the number of steps */
   gw_aggregator_free(here);
   gw_aggregator_free(there);
   for (int t = 0; t < 2; ++t) free_pair(&tensors[t]);
@@ -319,6 +362,7 @@ static void all_of_it(gw_comm* comm) {
   rank = gw_comm_rank(comm);
   size = gw_comm_size(comm);
   sums(comm);
+  waits_by_host(comm);
   messages(comm);
   averages(comm, "topk:ratio=0.05,ef=ef14");
   averages(comm, "powersgd:rank=2,ef=ef14");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <thread>
@@ -68,12 +69,47 @@ void lend(Transport& transport) {
   EXPECT_TRUE(sent.ok()) << sent.message();
 }
 
-TEST(UcxLateCopy, AReceiveThatIsGivenUpMeanwhileSettlesWhenTheDeviceIsThrough) {
-  const TransportBackend ucx = process_backend("ucx", [](const Rendezvous& rendezvous) {
+TransportBackend patient_ucx() {
+  return process_backend("ucx", [](const Rendezvous& rendezvous) {
     return make_ucx_transport(rendezvous,
                               {.heartbeat_seconds = 0.25, .liveness_seconds = 10, .log = {}});
   });
-  ucx.run(
+}
+
+// Rank 0 ends its transport while the copy is held: the pinned memory that this has stays until the
+// device is through.
+void end_before_the_copy(std::unique_ptr<Transport> transport) {
+  const std::size_t careless = emulation::frees_before_their_time();
+  const auto memory = Buffer::allocate(kLent, {MemorySpace::kCuda, 0});
+  ASSERT_TRUE(memory.has_value());
+  emulation::hold_apart(true);
+  post(*transport,
+       {{Transfer::Kind::kRecv, 1, tag(1), memory.value().bytes(), {MemorySpace::kCuda, 0}}});
+  ASSERT_TRUE(drive(*transport, [] { return emulation::pending_apart() > 0; }));
+  transport.reset();
+  // Frees what may be freed.
+  ASSERT_TRUE(Buffer::allocate(64, {MemorySpace::kPinnedHost, 0}).has_value());
+  EXPECT_EQ(emulation::frees_before_their_time(), careless);
+  emulation::hold_apart(false);
+}
+
+TEST(UcxLateCopy, MemoryOfWhatIsHeldAtTheTransportsEndIsKept) {
+  patient_ucx().run(
+      2,
+      [](std::unique_ptr<Transport> transport) {
+        if (transport->rank() == 0) {
+          end_before_the_copy(std::move(transport));
+          return;
+        }
+        // Whatever becomes of it: rank 0 has gone.
+        Bytes lent = pattern(kLent, 1);
+        static_cast<void>(exchange(*transport, {send(0, tag(1), lent)}, deadline_in(kSeconds)));
+      },
+      {}, 90);
+}
+
+TEST(UcxLateCopy, AReceiveThatIsGivenUpMeanwhileSettlesWhenTheDeviceIsThrough) {
+  patient_ucx().run(
       2,
       [](std::unique_ptr<Transport> transport) {
         transport->rank() == 0 ? give_up(*transport) : lend(*transport);

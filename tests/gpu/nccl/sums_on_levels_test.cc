@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,6 +18,7 @@
 
 #include "base/elements.h"
 #include "base/philox.h"
+#include "collectives/device/level_execution.h"
 #include "tests/emulation/emulated_device.h"
 #include "tests/gpu/nccl/capture.h"
 #include "tests/gpu/nccl/nccl_threads.h"
@@ -201,6 +203,43 @@ TEST_F(SumsOnLevels, TheHostWaitsForNothing) {
     return seen.values<float>() == sum_by_node(kTwoByTwo, 5000) ? "" : "wrong sum";
   });
   EXPECT_THAT(texts, Each(""));
+}
+
+// With a driver whose streams wait for no word of memory the host waits for the messages between
+// nodes, and goes on when they are there.
+TEST_F(SumsOnLevels, TheHostWaitsForMessagesWhereTheDeviceCannot) {
+  emulation::refuse_word_waits(true);
+  const auto texts = on_nodes(kTwoByTwo, [&](std::unique_ptr<Communicator> world) -> std::string {
+    for (int round = 0; round < 4; ++round) {
+      const OnDevice sum = gpu::uploaded(values_of(world->rank(), 5000));
+      const OwnStream own;
+      // Ranks of one node come later, and with them what is between nodes.
+      if (world->rank() >= 2) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      auto work = world->all_reduce(sum.tensor<float>(), ReduceOp::kSum, own.options());
+      const Status ended = work.has_value() ? work.value().wait() : work.error();
+      if (!ended.ok()) return text(ended);
+      if (sum.values<float>() != sum_by_node(kTwoByTwo, 5000)) return "wrong sum";
+    }
+    return "";
+  });
+  emulation::refuse_word_waits(false);
+  EXPECT_THAT(texts, Each(""));
+}
+
+// What it has lent is its own until the device has come past it, whatever became of it.
+TEST(Levels, HaveLeftWhenTheirStreamHasComePast) {
+  const auto memory = std::make_shared<OwnMemory>();
+  auto levels = Levels::make(*memory, 2, gpu::kFirst);
+  ASSERT_TRUE(levels.has_value());
+  const OwnStream own;
+  emulation::hold(own.stream().native);
+  EXPECT_TRUE(levels.value()->write_byte(0, own.stream()).ok());
+  EXPECT_TRUE(levels.value()->finish(own.stream()).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(levels.value()->left());
+  emulation::release(own.stream().native);
+  EXPECT_TRUE(cuda::synchronize(own.stream()).ok());
+  EXPECT_TRUE(levels.value()->left());
 }
 
 // Its streams go on, so that the operation's end is known soon, and the others can go on.

@@ -181,6 +181,32 @@ std::string sum_by_messages(Communicator& world) {
   return seen.values<float>() == std::vector<float>{2, 4} ? "" : "the stream has another sum";
 }
 
+// NCCL splits what is idle: operations that the device has still to run are waited for.
+TEST_F(WaitOnNccl, ASplitWaitsForWhatIsUnderWay) {
+  const auto texts = gpu::on_nccl_threads(
+      2, {}, {GW_FAKE_NCCL}, [](std::unique_ptr<Communicator> world) -> std::string {
+        const OnDevice values = gpu::uploaded(kValues);
+        const OwnStream own;
+        emulation::hold(own.stream().native);
+        auto work = world->all_reduce(values.tensor<float>(), ReduceOp::kSum, own.options());
+        if (!work.has_value()) return text(work.error());
+        std::atomic<bool> released = false;
+        std::thread later([&] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(200));
+          released = true;
+          emulation::release(own.stream().native);
+        });
+        auto part = world->split(0, world->rank());
+        const bool waited = released;
+        later.join();
+        const Status ended = work.value().wait();
+        if (!part.has_value()) return text(part.error());
+        if (!ended.ok()) return text(ended);
+        return waited ? "" : "it split a communicator in use";
+      });
+  EXPECT_THAT(texts, Each(""));
+}
+
 TEST(WaitOnMessages, IsWait) {
   auto made = make_inproc_communicators(2, {.deadline_seconds = 60});
   ASSERT_TRUE(made.has_value()) << made.error().message();
