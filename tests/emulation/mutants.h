@@ -2,6 +2,7 @@
 // N-th wait left out, or the N-th stream replaced by another one of its device.
 #pragma once
 
+#include "gradwire/c/values.h"
 #include "gradwire/status.h"
 #include "gradwire/stream.h"
 
@@ -23,6 +24,12 @@ inline Stream other(int number, const Stream& stream) {
 }
 inline cudaStream_t other(int number, cudaStream_t stream) {
   return on(number) ? apart(stream) : stream;
+}
+inline gw_stream other(int number, gw_stream stream) {
+  if (stream.space == GW_CUDA && on(number)) {
+    stream.native = apart(Stream{{MemorySpace::kCuda, stream.device}, nullptr}).native;
+  }
+  return stream;
 }
 inline void* other(int number, void* stream) { return on(number) ? apart(cudaStream_t()) : stream; }
 

@@ -16,32 +16,44 @@ import sys
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FILES = ["device/*.cc", "device/cuda/*.cc", "device/cuda/*.cu", "collectives/device/*.cc", "comm/nccl/nccl_comm.cc",
-         "comm/ucx/device_memory.cc", "comm/ucx/tickets.cc", "aggregate/*.cc", "aggregate/plan/*.cc", "aggregate/state/*.cc", "collectives/engine/stag*.cc",
-         "collectives/engine/executor.cc", "collectives/plan/message_path.cc", "adapters/torch/*.cc"]
-# Of no emulated program: CUDA's own driver, cuBLAS, and what stands in for it.
-LEFT_OUT = {"device/cuda/driver.cc", "device/cuda/gemm.cc", "device/cuda/no_gemm.cc"}
+FILES = ["device/*.cc", "device/*.h", "device/cuda/*.cc", "device/cuda/*.cu", "device/cuda/*.h", "collectives/device/*.cc", "collectives/device/*.h",
+         "comm/nccl/nccl_comm.cc", "comm/nccl/nccl_comm.h", "comm/ucx/device_memory.cc", "comm/ucx/device_memory.h", "comm/ucx/tickets.cc",
+         "aggregate/*.cc", "aggregate/*.h", "aggregate/narrow/*.cc", "aggregate/narrow/*.h", "aggregate/plan/*.cc", "aggregate/state/*.cc",
+         "collectives/engine/stag*.cc", "collectives/engine/executor.cc", "collectives/engine/work.cc",
+         "collectives/plan/message_path.cc", "collectives/plan/lent_inputs.cc", "adapters/c/work_cell.cc", "adapters/c/bucket_steps.cc",
+         "adapters/torch/*.cc", "adapters/torch/*.h"]
+# Of no emulated program: CUDA's own driver, its launches, cuBLAS, and what stands in for it. Of the host's memory alone: the rest.
+LEFT_OUT = {"device/cuda/driver.cc", "device/cuda/cuda_launch.h", "device/cuda/gemm.cc", "device/cuda/no_gemm.cc",
+            "aggregate/state/replica_check.cc"}
 ASIDE = pathlib.Path(__file__).with_name("set_aside.toml")
 SAMPLE = pathlib.Path(__file__).with_name("sample.toml")
 SURVIVORS = pathlib.Path(__file__).with_name("survivors.toml")
 MOST_ASIDE = 0.05
 
-# Calls that wait, or mark a point to wait for: what they are switched to.
-STATUS, PASSED, DONE = "gradwire::Status()", "gradwire::Result<bool>(true)", "cudaSuccess"
-WAITS = {"before": STATUS, "record": STATUS, "synchronize": STATUS, "wait_for": STATUS, "finish": STATUS, "hold": STATUS,
+# Calls that wait, mark a point to wait for, or leave it to a later wait: what they are switched to.
+STATUS, PASSED, DONE, NOTHING = "gradwire::Status()", "gradwire::Result<bool>(true)", "cudaSuccess", "void()"
+WAITS = {"wait": STATUS, "give_up": NOTHING, "give_up_on": NOTHING, "retire": NOTHING, "before": STATUS, "record": STATUS, "synchronize": STATUS, "wait_for": STATUS, "finish": STATUS, "hold": STATUS,
          "settle": STATUS, "await_device": STATUS, "await_lane": STATUS, "passed": PASSED, "await": PASSED, "poll_until": PASSED,
          "wait_for_word": "true", "cudaEventRecord": DONE, "cudaStreamWaitEvent": DONE, "cudaEventQuery": DONE}
-# Calls that have the name of a wait and are none: those of coders, steps, jobs and std::future.
-NOT_WAITS = re.compile(r"\b(work|ordered|coder|method_|feedback|engine_|join)(\.|->)(finish|settle)\(|^finish\(|ended\.wait_for\(|operated_?\.before\(|one->before\(|^hold\(|table_\.settle\(")
+# These answer whether what was waited for has ended.
+ANSWERS = re.compile(r"(\bengine\(\)->|\bcell->|\bWorkCell::)wait\(|^wait\(std::nullopt\)")
+# Calls that have the name of a wait and are none: those of coders, steps, jobs, std::future, and condition variables; and what every wait of
+# the host's comes down to, of which each is a mutant of its own.
+NOT_WAITS = re.compile(r"\b(work|ordered|coder|method_|feedback|engine_|aggregator_|join)(\.|->)(finish|settle)\(|^finish\(|ended\.wait_for\(|operated_?\.before\(|one->before\(|^hold\(|table_\.settle\("
+                       r"|\b(changed_|decided_|settled_|store|state_?|engine)(\.|->)wait\(|block\.block\(")
 # Of the adapter to PyTorch, which has PyTorch's names.
 TORCH = "adapters/torch/"
-NOTHING = "void()"
 TORCH_WAITS = {"order": NOTHING, "record": NOTHING, "block": NOTHING, "used_on": NOTHING, "follow_outputs": NOTHING, "await": NOTHING,
                "query": "true", "wait_there": "true", "await_copies": "true", "gw_work_wait_on": "GW_OK", "gw_work_wait": "GW_OK"}
 TORCH_STREAM = re.compile(r"(?<![\w.>:])((?:[A-Za-z_]\w*(?:\(\))?(?:\.|->))*(?:stream|there|earlier|later))(?=\s*[,)}])")
 TORCH_ASKS = re.compile(r"\bfuture_of_tensors\($")
+# Calls that answer with a stream, which is used then; the outer one of two.
+TORCH_MADE = re.compile(r"\b(native_of|current_stream)\(")
 # Expressions that are a stream.
 STREAM = re.compile(r"(?<![\w.>:])((?:[A-Za-z_]\w*(?:\(\))?(?:\.|->))*(?:stream_?(?:\.native)?|stream\(\)|to_host\(\)|to_device\(\)))(?=\s*[,)}])")
+# What a stream among a call's options becomes, and the two of a choice.
+FIELD = re.compile(r"\.stream = (?=[^={])")
+CHOICE = re.compile(r"(?:\?|(?<=[\w)}]) :) ((?:[A-Za-z_]\w*(?:\(\))?(?:\.|->))*(?:stream_?|results|stream\(\)|to_host\(\)|to_device\(\)))(?=\s*(?:[,;)]| :))")
 # The default stream, where a call is given it.
 DEFAULT = re.compile(r"\bcuda\w+Async\([^;]*?(nullptr)\)")
 
@@ -95,6 +107,16 @@ def opening(code, at):
     raise SystemExit(f"no begin of the bracket at {code[at:at + 40]!r}")
 
 
+def end_of_value(code, at):
+    """Where the value that begins at `at` ends: before a comma, a semicolon or a bracket that closes what it is in."""
+    depth = 0
+    for i in range(at, len(code)):
+        if depth == 0 and code[i] in ",;)}]":
+            return i
+        depth += {"(": 1, "{": 1, "[": 1, ")": -1, "}": -1, "]": -1}.get(code[i], 0)
+    raise SystemExit(f"no end of the value at {code[at:at + 40]!r}")
+
+
 def begin_of(code, at):
     """Where the expression begins whose last name begins at `at`."""
     while True:
@@ -121,6 +143,11 @@ def is_declaration(code, begin, end):
     return bool(word) and word.group(1) not in ("return", "co_return", "else", "GW_TRY")
 
 
+def is_no_wait(code, begin, opened, end):
+    """Whether the call has a wait's name alone; work_state's helps a thread that gets no processor."""
+    return NOT_WAITS.search(code[begin:opened]) or code[begin:end + 1].startswith("wait(std::chrono")
+
+
 def mutants_of(name, text):
     code = blank(text)
     found = []
@@ -134,9 +161,13 @@ def mutants_of(name, text):
     for match in re.finditer(r"\b(" + "|".join(waits) + r")\(", code):
         begin = begin_of(code, match.start())
         end = closing(code, match.end() - 1)
-        if NOT_WAITS.search(code[begin:match.end()]) or is_declaration(code, begin, end):
+        if is_no_wait(code, begin, match.end(), end) or is_declaration(code, begin, end):
             continue
-        add(begin, end + 1, "wait", waits[match.group(1)])
+        if code[begin:end + 1].endswith("hold()"):  # the function is asked for; called with a stream it waits
+            if code[end + 1] != "(":
+                continue
+            end = closing(code, end + 1)
+        add(begin, end + 1, "wait", "true" if ANSWERS.search(code[begin:end + 1]) else waits[match.group(1)])
     for match in (TORCH_STREAM if torch else STREAM).finditer(code):
         begin, end = match.span(1)
         before = code[:begin].rstrip()
@@ -146,9 +177,20 @@ def mutants_of(name, text):
         # A parameter, a field's initialiser, and what only asks about a stream are no arguments of work.
         if re.search(r"[&*>]$", before) or re.search(r"\b(?:Stream|cudaStream_t|const)$", before):
             continue
-        if not re.search(r"[(,{]$", before) or re.search(r"\bif \($", before) or torch and TORCH_ASKS.search(before):
+        if not re.search(r"[(,{]$", before) or re.search(r"\b(?:if |stream_|check_given)\($", before) or torch and TORCH_ASKS.search(before):
             continue
         add(begin, end, "stream")
+    for match in TORCH_MADE.finditer(code) if torch else []:
+        end = closing(code, match.end() - 1) + 1
+        inner = code[:match.start()].endswith("native_of(")
+        if not inner and not is_declaration(code, match.start(), end - 1):
+            add(match.start(), end, "made")
+    for match in FIELD.finditer(code):
+        end = end_of_value(code, match.end())
+        if not TORCH_MADE.match(code, match.end()):
+            add(match.end(), end, "field")
+    for match in CHOICE.finditer(code):
+        add(*match.span(1), "choice")
     for match in DEFAULT.finditer(code):
         add(*match.span(1), "default")
     return sorted(found, key=lambda mutant: mutant.begin)
@@ -190,8 +232,8 @@ def written(name, text, mutants):
     edits = []
     for mutant in mutants:
         before = {"wait": f"(gradwire::mutants::on({mutant.number}) ? {mutant.off} : ",
-                  "stream": f"gradwire::mutants::other({mutant.number}, ",
-                  "default": f"gradwire::mutants::other({mutant.number}, (cudaStream_t)"}[mutant.kind]
+                  "default": f"gradwire::mutants::other({mutant.number}, (cudaStream_t)"}.get(
+                      mutant.kind, f"gradwire::mutants::other({mutant.number}, ")
         edits.append((mutant.begin, 1, -mutant.end, before))
         edits.append((mutant.end, 0, -mutant.begin, ")"))
     edits.sort()
@@ -225,13 +267,14 @@ def write(folder):
 
 # What takes a stream or an event, or waits for one, by a rule of its own: names of CUDA's, NCCL's and gradwire's calls, and arguments.
 CALL = re.compile(r"(?<![\w])([A-Za-z_]\w*)\(")
-TAKES = re.compile(r"cuda(Stream(WaitEvent|Synchronize|Query)|Event(Record|Query|Synchronize)|DeviceSynchronize|\w+Async)$"
-                   r"|(record|passed|synchronize|wait_for_word|poll_until|await_device|await_lane)$"
+TAKES = re.compile(r"cuda(Stream(WaitEvent|Synchronize|Query)|Event(Record|Query|Synchronize)|DeviceSynchronize|\w+Async|LaunchHostFunc|Memcpy\w*|Memset\w*)$"
+                   r"|cuStream(WaitValue|WriteValue)\w*$"
+                   r"|(record|passed|synchronize|wait|wait_for_word|poll_until|await_device|await_lane|give_up|give_up_on|retire)$"
                    r"|(block|query|gw_work_wait_on|gw_work_wait)$")
 GIVEN = re.compile(r"(native\()?\*?((\w+(\(\))?)(\.|->))*(stream_?|stream\(\)|to_host\(\)|to_device\(\))(\.native)?\)?$")
 # These ask about a stream or make one, and give it no work and wait for none; a function that is made for later is no call.
 ASKS = {"device_of", "native", "make_point", "move", "forward", "find", "is_capturing", "if", "while", "return", "switch", "sizeof",
-        "has_value", "GW_TRY", "future_of_tensors", "handle_of", "TORCH_CHECK_VALUE", "GW_CUDA", "GW_ASSIGN", "cudaStreamCreateWithFlags", "cudaStreamDestroy", "stream_", "Scratch"}
+        "has_value", "GW_TRY", "future_of_tensors", "handle_of", "TORCH_CHECK_VALUE", "GW_CUDA", "GW_ASSIGN", "cudaStreamCreateWithFlags", "cudaStreamDestroy", "stream_", "Scratch", "check_given"}
 
 
 def arguments(text):
@@ -255,6 +298,8 @@ def without_switch(name, text):
         given = any(GIVEN.match(one) for one in arguments(code[opened + 1:end]))
         member = match.group(1).startswith(("cuda", "gw_")) or begin < match.start()
         takes = TAKES.match(match.group(1)) and member
+        if is_no_wait(code, begin, match.end(), end):
+            continue
         if match.group(1) in ASKS or not (given or takes) or is_declaration(code, begin, end):
             continue
         if any(begin <= mutant.begin <= end or mutant.begin <= begin < mutant.end for mutant in mutants):
