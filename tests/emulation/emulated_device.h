@@ -12,6 +12,18 @@ void play_devices(int count);
 // How many kernels have been launched on a device, and how many bytes of memory it has given.
 std::size_t launches_on(int ordinal);
 std::size_t bytes_given_by(int ordinal);
+// Whether the host waits for it or looks at it now and then: how many recorded events it has asked
+// for, each once.
+std::size_t points_asked();
+// While it lives, what this thread asks for does not count.
+class Uncounted {
+ public:
+  Uncounted();
+  ~Uncounted();
+  Uncounted(const Uncounted&) = delete;
+  Uncounted& operator=(const Uncounted&) = delete;
+  static bool here();
+};
 // How many calls were refused because their memory, stream and thread were not of one device.
 std::size_t calls_on_a_wrong_device();
 
@@ -57,6 +69,10 @@ std::size_t pending_apart();
 bool holds_work_apart();
 // The device takes so long before each piece of enqueued work; 0: it does not tarry.
 void tarry(std::chrono::milliseconds before_each);
+
+// Whether streams are refused waits for a word of memory, as by a driver that has no such call.
+void refuse_word_waits(bool refused);
+bool word_waits_are_refused();
 
 // The creation of events after the next `count` fails; so do copies.
 void refuse_events_after(std::size_t count);

@@ -34,6 +34,7 @@ struct Point {
   std::uint64_t number = 0;  // among the queue's pieces
   bool passed = false;
   std::chrono::steady_clock::time_point at = {};  // when it was
+  bool asked = false;                             // whether the host has asked for it
 };
 
 struct Piece {

@@ -264,6 +264,7 @@ def mixed_precision(rank, size):
 
 
 def sharded(rank, size, spec, relative):
+    """Values of parameters as without compress(), or, of a method with a loss, what has been added to them."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, fully_shard
 
@@ -274,6 +275,10 @@ def sharded(rank, size, spec, relative):
     def full(model):
         return {name: parameter.full_tensor().detach() for name, parameter in model.named_parameters()}
 
+    def added(results, start):
+        return results if spec == "none" else [{name: one - start[name] for name, one in result.items()} for result in results]
+
+    start = {name: one.detach().clone() for name, one in training.mlp().named_parameters()}
     results = []
     for compressed in (False, True):
         model = training.mlp()
@@ -285,8 +290,8 @@ def sharded(rank, size, spec, relative):
             model[0].set_custom_all_gather(gradwire.torch.AllGather("none"))
         trained(model, torch.optim.SGD(model.parameters(), lr=0.05))
         results.append(full(model))
-    if relative is not None:
-        training.close(results[1], results[0], relative, "FSDP2")
+    ours = added(results, start)
+    training.close(ours[1], ours[0], relative, "FSDP2")
     check_stats(compression, spec)
     results = []
     for compressed in (False, True):
@@ -296,8 +301,8 @@ def sharded(rank, size, spec, relative):
         trained(model, torch.optim.SGD(model.parameters(), lr=0.05))
         with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT):
             results.append(dict(model.state_dict()))
-    if relative is not None:
-        training.close(results[1], results[0], relative, "FSDP1")
+    ours = added(results, start)
+    training.close(ours[1], ours[0], relative, "FSDP1")
     check_stats(compression, spec)
     for refusing in (model, fully_shard(training.mlp(), mesh=init_device_mesh(emulated.here(), (size,)))):
         try:
@@ -371,7 +376,7 @@ class Compression(unittest.TestCase):
         for size in SIZES:
             ranks.run(size, sharded, "none", 1e-6)
         for size in SIZES:
-            ranks.run(size, sharded, "qsgd:bits=4,ef=ef14,min_elems=0", None)
+            ranks.run(size, sharded, "qsgd:bits=8,ef=ef14,min_elems=0", 0.05)
 
     def test_beside_a_group_of_gloo(self):
         for size in SIZES:

@@ -275,6 +275,34 @@ def memory(rank, size):
             assert torch.equal(out.cpu(), wanted), f"step {step}"
 
 
+def memory_read_elsewhere(rank, size):
+    """What another stream reads, for which it is recorded, stays until that stream has come past, whoever lets it go before."""
+    own, _ = stream()
+    reader, address = stream()
+    wanted = torch.arange(size, dtype=torch.float32, device="cpu").repeat_interleave(COUNT)
+    for step in range(8):
+        with own:
+            out = torch.empty(size * COUNT)
+            work = dist.all_gather_into_tensor(out, torch.full((COUNT,), float(step + rank)), async_op=True)
+        with reader:
+            seen = torch.empty(size * COUNT)
+            torch.accelerator.current_stream().synchronize()
+            torch.emulated.calls.hold(address)
+            work.wait()
+            seen.copy_(out)
+            out.record_stream(reader)
+        with own:
+            work.wait()
+            del out, work
+            others = [torch.empty(size * COUNT) for _ in range(4)]  # would be where it was
+            for other in others:
+                other.copy_(torch.full((size * COUNT,), -1.0, device="cpu"))
+        torch.emulated.calls.release(address)
+        with reader:
+            assert torch.equal(seen.cpu(), wanted + step), f"step {step}: {seen[:4]}"
+        del others
+
+
 def barriers(rank, size):
     """With a device a barrier is passed when all ranks' streams have come to it."""
     own, address = stream()
@@ -388,6 +416,9 @@ class OnADevice(unittest.TestCase):
 
     def test_memory_that_is_let_go(self):
         self.on_ranks(memory)
+
+    def test_memory_that_another_stream_reads(self):
+        self.on_ranks(memory_read_elsewhere)
 
     def test_barriers_of_devices(self):
         self.on_ranks(barriers)

@@ -34,6 +34,7 @@ SAMPLE = {("SIGKILL", "before", "dense"), ("SIGKILL", "during", "compressed"), (
 PATIENCE = 120.0  # seconds for anything
 MOMENTS = ("before", "during", "after")
 DOOMED = 1
+SIZES = (3,) if emulated.DEVICE == "cpu" else (2, 3)
 TOP_K = "topk:ratio=0.1,ef=ef14,dense_1d=false,min_elems=0"
 
 
@@ -91,7 +92,7 @@ def receive(rank, pipe, otherwise):
     return pipe.recv()
 
 
-def run_case(how, moment, spec, size=3):
+def run_case(how, moment, spec, size):
     """(exception, text, seconds from the fault to it, seconds to destroy) of each survivor."""
     context = multiprocessing.get_context("fork")
     if emulated.DEVICE != "cpu":
@@ -121,8 +122,8 @@ def run_case(how, moment, spec, size=3):
 
 
 class Faults(unittest.TestCase):
-    def check(self, how, moment, spec):
-        for rank, kind, text, took, destroying in run_case(how, moment, spec):
+    def check(self, how, moment, spec, size):
+        for rank, kind, text, took, destroying in run_case(how, moment, spec, size):
             what = f"{how.name} {moment} a step, {spec or 'no compression'}: rank {rank}: {kind}: {text} after {took:.2f} s, {destroying:.2f} s to destroy"
             print(what, file=sys.stderr)
             self.assertEqual(kind, "DistBackendError" if not spec else kind, what)
@@ -141,7 +142,9 @@ def add_cases():
                     continue
 
                 def case(self, how=how, moment=moment, spec=spec):
-                    self.check(how, moment, spec)
+                    for size in SIZES:
+                        with self.subTest(ranks=size):
+                            self.check(how, moment, spec, size)
 
                 setattr(Faults, f"test_{how.name.lower()}_{moment}_{label}", case)
 

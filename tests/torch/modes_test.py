@@ -23,6 +23,9 @@ import training
 warnings.filterwarnings("ignore")
 
 
+SIZES = (2,) if emulated.DEVICE == "cpu" else (2, 3)
+
+
 def blocking(_backend):
     return {"pg_options": gradwire.torch.Options(blocking=True)}
 
@@ -137,16 +140,20 @@ class Modes(unittest.TestCase):
 
     def test_power_sgd_of_pytorch_in_blocking_mode(self):
         for settings in ({}, {"bucket_cap_mb": 0.001}):
-            ranks.run(2, stock_power_sgd, 2, 8, settings, (12, 32, 32, 32, 16, 4), seconds=120)
+            for size in SIZES:
+                ranks.run(size, stock_power_sgd, 2, 8, settings, (12, 32, 32, 32, 16, 4), seconds=120)
 
     def test_collective_in_a_callback_names_the_option(self):
-        ranks.run(2, chained_asynchronously)
+        for size in SIZES:
+            ranks.run(size, chained_asynchronously)
 
     def test_the_environment_chooses_blocking(self):
-        ranks.run(2, complete_at_once, setup=by_environment)
+        for size in SIZES:
+            ranks.run(size, complete_at_once, setup=by_environment)
 
     def test_a_timeout_names_the_late_rank(self):
-        ranks.run(2, timed_out)
+        for size in SIZES:
+            ranks.run(size, timed_out)
 
 
 class Registration(unittest.TestCase):

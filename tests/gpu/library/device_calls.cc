@@ -1,6 +1,5 @@
 #include "tests/gpu/library/device_calls.h"
 
-#include <atomic>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -16,8 +15,6 @@ namespace gradwire::library_calls {
 namespace {
 
 Device on(int ordinal) { return {MemorySpace::kCuda, ordinal}; }
-
-std::atomic<std::size_t> waits = 0;
 
 struct Streams {
   std::mutex mutex;
@@ -35,17 +32,7 @@ Streams& streams() {
 using namespace gradwire;
 using namespace gradwire::library_calls;
 
-// cuda::synchronize(), and what the linker puts in its place in the library.
-Status real_synchronize(const Stream& stream) asm(
-    "__real__ZN8gradwire4cuda11synchronizeERKNS_6StreamE");
-Status counted_synchronize(const Stream& stream) asm(
-    "__wrap__ZN8gradwire4cuda11synchronizeERKNS_6StreamE");
-Status counted_synchronize(const Stream& stream) {
-  ++waits;
-  return real_synchronize(stream);
-}
-
-size_t test_host_waits(void) { return waits; }
+size_t test_host_waits(void) { return emulation::points_asked(); }
 size_t test_launches(int device) { return emulation::launches_on(device); }
 
 void test_play_devices(int count) { emulation::play_devices(count); }

@@ -22,7 +22,8 @@ void test_stream_destroy(void* stream);
 void test_stream_hold(void* stream, int held);
 /* Enqueued on the stream: `from` lives until it has run. 0, or -1. */
 int test_copy_to_device(void* to, const void* from, size_t bytes, int device, void* stream);
-/* How often the library has waited for a stream, on any thread, and has launched kernels there. */
+/* For how many points of streams the library has waited on the host, or looked, on any thread, and
+ * how many kernels it has launched there. */
 size_t test_host_waits(void);
 size_t test_launches(int device);
 /* After what the stream holds, whose end it waits for. 0, or -1. */

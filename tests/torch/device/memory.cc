@@ -12,6 +12,7 @@
 #include "device/cuda/capture.h"
 #include "device/cuda/memory.h"
 #include "device/ops.h"
+#include "tests/emulation/emulated_device.h"
 #include "tests/torch/device/streams.h"
 
 namespace gradwire::emulated_torch {
@@ -91,6 +92,7 @@ class Sources {
  public:
   void keep(at::Tensor tensor, cuda::Event point) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    const emulation::Uncounted own;
     while (!kept_.empty() && need(kept_.front().second.passed())) kept_.pop_front();
     kept_.emplace_back(std::move(tensor), std::move(point));
   }
@@ -165,6 +167,7 @@ at::Tensor host_copy(const at::Tensor& tensor) {
   const Stream stream = Streams::all().native_of(current);
   const at::Tensor all = at::empty({span_of(tensor)}, at::dtype(tensor.scalar_type()));
   enqueue(tensor.const_data_ptr(), stream.device, all.data_ptr(), {}, all.nbytes(), stream);
+  const emulation::Uncounted own;  // no wait of the library's
   need(cuda::synchronize(stream));
   at::Tensor host = all.as_strided(tensor.sizes(), tensor.strides());
   if (tensor.is_conj()) host = host.conj();
