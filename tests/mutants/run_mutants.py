@@ -2,7 +2,7 @@
 """Switches mutants (mutants.py) one by one and runs tests until one fails: a mutant that no test finds has survived.
 
   run_mutants.py BUILD [--sample N] [--seconds S] [--again] [--without TEXT] [NUMBER...]
-  run_mutants.py --programs     what it runs, a target of Ninja's in each line (tests of PyTorch use .cache/torch, where that is)
+  run_mutants.py --programs     what it runs and what that loads, a target of Ninja's in each line (tests of PyTorch use .cache/torch, where that is)
 
 BUILD is a build folder of the tree that mutants.py writes, and has the programs of PROGRAMS (programs that it has not are left
 out). First every test runs once without a mutant, which tells how long it takes and which switches it comes to
@@ -51,6 +51,7 @@ PROGRAMS = [
     ("tests/gpu/library/libgradwire_emulated.so", ["tests/torch/compression_test.py", "Compression.test_top_k_by_hand"]),
     ("tests/gpu/library/libgradwire_emulated.so", ["tests/torch/nccl_test.py"]),
 ]
+BESIDE = ["tests/comm/nccl/libnccl.so.2"]  # what they load: the substitute for NCCL by NCCL's own name
 WITHOUT_GOOGLETEST = ("tests/gpu/library/",)  # such a program, or test in Python, is one test
 SKIPPED = 77  # exit status
 # A mutant may hang: so many times what the tests take by themselves, and so many seconds.
@@ -226,7 +227,7 @@ def try_mutant(build, number, known, stop):
 
 def main():
     if sys.argv[1:] == ["--programs"]:
-        print("\n".join(dict.fromkeys(program for program, _ in PROGRAMS)))
+        print("\n".join(dict.fromkeys([*(program for program, _ in PROGRAMS), *BESIDE])))
         return 0
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build", type=pathlib.Path)
