@@ -50,6 +50,7 @@ PROGRAMS = [
     ("tests/gpu/library/libgradwire_emulated.so", ["tests/torch/device_test.py"]),
     ("tests/gpu/library/libgradwire_emulated.so", ["tests/torch/compression_test.py", "Compression.test_top_k_by_hand"]),
     ("tests/gpu/library/libgradwire_emulated.so", ["tests/torch/nccl_test.py"]),
+    ("tests/gpu/library/libgradwire_emulated.so", ["tests/torch/modes_test.py", "Modes.test_the_environment_chooses_blocking"]),
 ]
 BESIDE = ["tests/comm/nccl/libnccl.so.2"]  # what they load: the substitute for NCCL by NCCL's own name
 WITHOUT_GOOGLETEST = ("tests/gpu/library/",)  # such a program, or test in Python, is one test
