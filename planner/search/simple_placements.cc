@@ -52,19 +52,23 @@ Status OneDevicePlacement::search(SearchRecord& record) {
   return {};
 }
 
-Status ExpertPlacement::search(SearchRecord& record) {
-  GW_TRY(OneDevicePlacement().search(record));
-  const OperatorGraph& graph = record.cost().graph();
-  const int devices = record.cost().cluster().devices();
+Result<OperatorStrategy> cut_by_hand(const OperatorGraph& graph, int devices) {
   int layers = 0;
   bool all_have = true;
   for (const GraphOperator& one : graph.operators) {
     layers = std::max(layers, one.layer + 1);
     all_have = all_have && one.layer >= 0;
   }
-  if (all_have) return record.time(place_layers(graph, layers, devices)).error();
+  if (all_have) return place_layers(graph, layers, devices);
   GW_ASSIGN(const std::vector<int> cuts, equal_cuts(graph, devices));
-  return record.time(place_groups(graph, cuts)).error();
+  return place_groups(graph, cuts);
+}
+
+Status ExpertPlacement::search(SearchRecord& record) {
+  GW_TRY(OneDevicePlacement().search(record));
+  GW_ASSIGN(const OperatorStrategy cut,
+            cut_by_hand(record.cost().graph(), record.cost().cluster().devices()));
+  return record.time(cut).error();
 }
 
 Status RandomPlacement::search(SearchRecord& record) {

@@ -11,6 +11,11 @@ class OneDevicePlacement final : public PlacementSearch {
   Status search(SearchRecord& record) override;
 };
 
+// By device a layer of the network, or runs of consecutive layers as long as any other or one
+// longer, where operators have layers; else consecutive cuts of groups of nearly equal cost.
+// Source: Mirhoseini et al., ICML 2017, section 4.2.
+Result<OperatorStrategy> cut_by_hand(const OperatorGraph& graph, int devices);
+
 // What people do: a layer of the network per device where operators have layers, else consecutive
 // cuts of equal cost; or one device, if that is better.
 // Source: Mirhoseini et al., ICML 2017, section 4.2.
