@@ -3,38 +3,72 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "aggregate/pipeline.h"
+#include "base/text.h"
 #include "gradwire/buffer.h"
 #include "gradwire/status.h"
 
 namespace gradwire {
 
+// The largest of what buckets take, as many as are in work at a time: with one memory of each of
+// these sizes there is always one that fits.
+class InWork {
+ public:
+  void expect(std::uint64_t bytes) {
+    std::uint64_t& least = *std::ranges::min_element(largest_);
+    least = std::max(least, bytes);
+  }
+  // Together, and each: the largest first, 0 where there is no such bucket.
+  std::uint64_t most() const {
+    return std::accumulate(largest_.begin(), largest_.end(), std::uint64_t{0});
+  }
+  std::array<std::uint64_t, kBucketsInWork> sizes() const {
+    std::array<std::uint64_t, kBucketsInWork> sorted = largest_;
+    std::ranges::sort(sorted, std::greater());
+    return sorted;
+  }
+
+ private:
+  std::array<std::uint64_t, kBucketsInWork> largest_ = {};
+};
+
 // Used by the aggregator's thread alone.
 class WideBuffers {
  public:
-  // At least `bytes` bytes of `device`, the same at every call; contents unspecified. Errors: those
-  // of Buffer::allocate().
+  // A bucket will take so many; before the first take().
+  void expect(std::size_t bytes) { expected_.expect(bytes); }
+
+  // At least `bytes` bytes of `device`, the same at every call; contents unspecified. All memory is
+  // made with the first of them: when a bucket gives its own back depends on when gradients come,
+  // and what is held must not. Errors: those of Buffer::allocate().
   Result<Buffer> take(std::size_t bytes, Device device) {
+    if (bytes_ == 0) GW_TRY(make_all(device));
+    // The smallest that fits: kept_ ascends.
     const auto fits = [bytes](const Buffer& kept) { return kept.bytes().size() >= bytes; };
     const auto found = std::ranges::find_if(kept_, fits);
-    if (found != kept_.end()) {
-      Buffer buffer = std::move(*found);
-      kept_.erase(found);
-      return buffer;
+    if (found == kept_.end()) {
+      return Status(Code::kInternal, format("%zu bytes for a bucket in fp32, which none of the %zu "
+                                            "buffers that are free has",
+                                            bytes, kept_.size()));
     }
-    // One that is too small would stay for good beside the one that is made now.
-    if (!kept_.empty()) {
-      bytes_ -= kept_.back().bytes().size();
-      kept_.pop_back();
-    }
-    GW_ASSIGN(Buffer made, Buffer::allocate(bytes, device));
-    bytes_ += made.bytes().size();
-    return made;
+    Buffer buffer = std::move(*found);
+    kept_.erase(found);
+    return buffer;
   }
-  void give_back(Buffer buffer) { kept_.push_back(std::move(buffer)); }
+  void give_back(Buffer buffer) {
+    const auto larger = [&buffer](const Buffer& kept) {
+      return kept.bytes().size() >= buffer.bytes().size();
+    };
+    kept_.insert(std::ranges::find_if(kept_, larger), std::move(buffer));
+  }
 
   // Of all buffers, those that are taken too.
   std::size_t bytes() const { return bytes_; }
@@ -45,8 +79,19 @@ class WideBuffers {
   void set_scale(double scale) { scale_ = scale; }
 
  private:
+  Status make_all(Device device) {
+    for (const std::uint64_t size : expected_.sizes()) {
+      if (size == 0) continue;
+      GW_ASSIGN(Buffer made, Buffer::allocate(static_cast<std::size_t>(size), device));
+      bytes_ += made.bytes().size();
+      give_back(std::move(made));
+    }
+    return {};
+  }
+
   double scale_ = 1;
-  std::vector<Buffer> kept_;
+  InWork expected_;
+  std::vector<Buffer> kept_;  // ascending
   std::size_t bytes_ = 0;
 };
 

@@ -30,6 +30,7 @@ class WidenedExchange final : public BucketExchange {
     Members own;
     for (const Parameter& one : wide_) own.push_back(&one);
     GW_ASSIGN(inner_, make_exchange(context_, path, std::move(own)));
+    context_.wide->expect(wide_bytes());
     return {};
   }
 
@@ -58,10 +59,11 @@ class WidenedExchange final : public BucketExchange {
     return shard_of(member, communicator.size(), communicator.rank());
   }
 
+  std::size_t wide_bytes() const { return static_cast<std::size_t>(elems_) * sizeof(float); }
+
   Status widen() {
     const Device device = members_.front()->grad.device();
-    GW_ASSIGN(buffer_,
-              context_.wide->take(static_cast<std::size_t>(elems_) * sizeof(float), device));
+    GW_ASSIGN(buffer_, context_.wide->take(wide_bytes(), device));
     std::byte* place = buffer_.bytes().data();
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const TensorView& grad = members_[i]->grad;

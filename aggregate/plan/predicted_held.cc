@@ -1,11 +1,10 @@
 #include "aggregate/plan/predicted_held.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <vector>
 
-#include "aggregate/pipeline.h"
+#include "aggregate/narrow/wide_buffers.h"
 #include "aggregate/shards.h"
 #include "compress/error_feedback/stored_residual.h"
 
@@ -63,28 +62,12 @@ class HeldOf {
       if (plan.warmup_steps > 0 || plan.path == Path::kDense) add_dense(plan, members);
       if (plan.path != Path::kDense) add_coded(plan.path, members);
     }
-    add_in_work(packed_);
-    add_in_work(widened_);
+    add(widened_.most());
     return held_;
   }
 
  private:
-  // The largest of what buckets in work have for a while, and how many there are.
-  struct InWork {
-    std::array<std::uint64_t, kBucketsInWork> largest = {};
-    int buckets = 0;
-    void note(std::uint64_t bytes) {
-      ++buckets;
-      const auto least = std::ranges::min_element(largest);
-      *least = std::max(*least, bytes);
-    }
-  };
-
   void add(std::uint64_t bytes) { held_.bytes += bytes; }
-  void add_in_work(const InWork& work) {
-    for (const std::uint64_t bytes : work.largest) add(bytes);
-    held_.exact = held_.exact && work.buckets < 2;
-  }
 
   std::int64_t shard(const Parameter& parameter, int rank) const {
     return shard_of(parameter, q_.size, rank).size();
@@ -95,27 +78,26 @@ class HeldOf {
   }
 
   // Those of a bucket that lie one after another are summed in place; else, and where ranks have
-  // shards, they are packed in a buffer.
+  // shards, they are packed in a buffer, which lean shards give back.
   void add_dense(const BucketPlan& plan, const Members& members) {
-    if (members.size() == 1) return;
+    const bool sharded = q_.form != AggregateForm::kAllReduce;
+    if (members.size() == 1 || (sharded && q_.lean)) return;
     std::uint64_t bytes = 0;
     for (const Parameter* member : members) {
       bytes += size_of(member->grad.dtype()) * count_of(member->grad.shape().elems());
     }
     const bool in_turn = plan.parameters.back() - plan.parameters.front() + 1 ==
                          static_cast<int>(plan.parameters.size());
-    const bool sharded = q_.form != AggregateForm::kAllReduce;
-    if (!sharded && q_.adjacent && in_turn) return;
-    if (!sharded || !q_.lean) return add(bytes);
-    packed_.note(bytes);
-    held_.exact = false;
+    if (sharded || !q_.adjacent || !in_turn) add(bytes);
   }
 
   void add_coded(Path path, const Members& members) {
     note_widened(members);
     for (const Parameter* member : members) {
       const Traits traits = member->compressor->traits();
-      if (path != Path::kOkTopk) held_.exact = held_.exact && traits.fixed_payload;
+      // Rounds say it themselves; pairs are the step's own.
+      const bool whole = path == Path::kSra || path == Path::kGather;
+      if (whole) held_.exact = held_.exact && traits.fixed_payload;
       if (path == Path::kSra) continue;
       add(feedback_bytes(*member, member->grad.shape().elems(), 2));
       if (traits.stateful) add_method_state(*member);
@@ -126,14 +108,14 @@ class HeldOf {
     }
   }
 
-  // Of 16 bits, in fp32 while the bucket is in work: two at a time share what was made for any.
+  // Of 16 bits, in fp32 while the bucket is in work.
   void note_widened(const Members& members) {
     if (!is_narrow(members.front()->grad.dtype())) return;
     std::uint64_t bytes = 0;
     for (const Parameter* member : members) {
       bytes += sizeof(float) * count_of(member->grad.shape().elems());
     }
-    widened_.note(bytes);
+    widened_.expect(bytes);
   }
 
   // What the built-in methods keep themselves.
@@ -153,20 +135,18 @@ class HeldOf {
     } else if (is("powersgd")) {
       add(payload(1));  // the factor that the next step starts from
     } else if (is("acpsgd")) {
-      add_both_factors(shape, payload(0), whole);
+      const bool dense = parameter.compressor->bound(shape).value == 1;
+      if (!dense) add_both_factors(shape, payload(0));
     } else {  // dgc's momentum and residual
       add(2 * whole);
       held_.exact = held_.exact && is("dgc");
     }
   }
 
-  // A payload is the longer factor, or all of a matrix that does not shrink.
-  void add_both_factors(const Shape& shape, std::uint64_t longer, std::uint64_t whole) {
-    if (shape.rank < 2) return;
+  // A payload is the longer factor.
+  void add_both_factors(const Shape& shape, std::uint64_t longer) {
     const auto rows = count_of(shape.dim[0]);
     const auto columns = count_of(shape.elems()) / rows;
-    // Of as many columns as the shorter side has, both take as many bytes.
-    if (longer == whole) held_.exact = false;
     add(longer + longer / std::max(rows, columns) * std::min(rows, columns));
   }
 
@@ -256,7 +236,6 @@ class HeldOf {
   std::span<const Parameter> parameters_;
   const HeldQuestion& q_;
   PredictedHeld held_;
-  InWork packed_;   // of lean shards
   InWork widened_;  // of gradients of 16 bits
 };
 

@@ -22,8 +22,7 @@ struct HeldQuestion {
 
 struct PredictedHeld {
   std::uint64_t bytes = 0;
-  bool exact = true;  // else at most so many: lengths vary with the data or the step, or memory
-                      // comes and goes within a step
+  bool exact = true;  // else at most so many: lengths of payloads vary with the data
   PredictedHeld& operator+=(const PredictedHeld& other) {
     bytes += other.bytes;
     exact = exact && other.exact;
@@ -32,8 +31,9 @@ struct PredictedHeld {
 };
 
 // AggregateStats::held_bytes of rank 0, which has the longest shards, for gradients in host memory
-// on one level. Under `lean`, besides, what is packed of the buckets that are in work, which those
-// statistics leave out. Of the parameters' gradients only shape and type are looked at.
+// on one level. Under `lean` exact shards keep nothing: within a step the buckets in work, at most
+// kBucketsInWork of them, have their pages besides. Of the parameters' gradients only shape and
+// type are looked at.
 PredictedHeld predict_held(std::span<const Parameter> parameters, const HeldQuestion& question);
 
 }  // namespace gradwire

@@ -1,7 +1,5 @@
 #include "planner/mesh/mesh_held.h"
 
-#include <algorithm>
-
 #include "aggregate/plan/predicted_held.h"
 #include "trainer/step/gradient_form.h"
 
@@ -27,8 +25,7 @@ Result<std::int64_t> mesh_held(const MeshProblem& problem, const MeshChoice& cho
   if (choice.zero == 3) return reduced;  // a layer's tensors travel in place, each alone
   asked.form = AggregateForm::kAllGather;
   const std::int64_t gathered = bytes();
-  // What comes and goes is not there at the same time.
-  return asked.lean ? std::max(reduced, gathered) : reduced + gathered;
+  return reduced + gathered;
 }
 
 }  // namespace gradwire

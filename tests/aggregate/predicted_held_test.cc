@@ -40,7 +40,7 @@ Job job_of(const std::string& spec, int ranks) {
   return job;
 }
 
-PredictedHeld foretold(const Job& job, HeldQuestion question = {}) {
+PredictedHeld foretold(const Job& job, HeldQuestion question = {}, DType dtype = DType::kF32) {
   AggregatorOptions options;
   options.compressor = job.compressor;
   options.allow_unsafe = job.allow_unsafe;
@@ -55,12 +55,43 @@ PredictedHeld foretold(const Job& job, HeldQuestion question = {}) {
   std::vector<Parameter> parameters;
   for (const JobTensor& tensor : job.tensors) {
     auto one = plan_parameter(plan.value(), options, tensor.name,
-                              TensorView(&nowhere, tensor.shape, DType::kF32));
+                              TensorView(&nowhere, tensor.shape, dtype));
     EXPECT_TRUE(one.has_value()) << job.compressor << ": " << one.error().message();
     if (!one.has_value()) return {};
     parameters.push_back(std::move(one).value());
   }
   return predict_held(parameters, question);
+}
+
+// What rank 0's aggregator says after two steps, of zeros one after another in memory.
+std::uint64_t held_by(const Job& job, DType dtype, bool lean) {
+  std::uint64_t held = 0;
+  const auto statuses = on_ranks(job.ranks, [&](std::unique_ptr<Communicator>& communicator) {
+    AggregatorOptions options;
+    options.compressor = job.compressor;
+    options.form = job.form;
+    options.bucket_bytes = job.bucket_bytes;
+    options.lean = lean;
+    GW_ASSIGN(const auto aggregator,
+              Aggregator::create(*communicator, Registry::builtin(), options));
+    std::int64_t elems = 0;
+    for (const JobTensor& tensor : job.tensors) elems += tensor.shape.elems();
+    std::vector<std::byte> memory(static_cast<std::size_t>(elems) * size_of(dtype));
+    std::byte* place = memory.data();
+    for (const JobTensor& tensor : job.tensors) {
+      const TensorView view(place, tensor.shape, dtype);
+      GW_TRY(aggregator->add(tensor.name, view));
+      place += view.bytes().size();
+    }
+    for (int step = 0; step < 2; ++step) {
+      for (int t = static_cast<int>(job.tensors.size()); t-- > 0;) GW_TRY(aggregator->ready(t));
+      GW_TRY(aggregator->finish());
+    }
+    if (communicator->rank() == 0) held = aggregator->stats().held_bytes;
+    return Status();
+  });
+  for (const Status& status : statuses) EXPECT_TRUE(status.ok()) << status.message();
+  return held;
 }
 
 void compare(const Job& job, bool exact) {
@@ -108,7 +139,8 @@ constexpr Case kMethods[] = {
     {"powersgd:rank=2,ef=ef14"},
     {"powersgd:rank=2,warm=false,ef=ef21"},
     {"powersgd:rank=2,ef=ef14,combine=gather"},
-    {"acpsgd:rank=2,ef=ef14", false},
+    {"acpsgd:rank=2,ef=ef14"},
+    {"acpsgd:rank=64"},
     {"atomo", false},
     {"a*=qsgd:bits=4;*=none"},
     {"qsgd:bits=4,warmup_steps=1"},
@@ -154,8 +186,8 @@ TEST(PredictedHeld, OfShardedForms) {
   }
 }
 
-// Of four buckets with two tensors each, two are in work at a time.
-TEST(PredictedHeld, LeanShardsHaveTwoBucketsInWork) {
+// Of four buckets with two tensors each.
+TEST(PredictedHeld, LeanShardsKeepNothing) {
   Job job = job_of("none", 2);
   job.tensors.clear();
   for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"}) {
@@ -165,8 +197,25 @@ TEST(PredictedHeld, LeanShardsHaveTwoBucketsInWork) {
   job.form = AggregateForm::kReduceScatter;
   EXPECT_EQ(foretold(job).bytes, 320u);
   const PredictedHeld lean = foretold(job, {.size = 1, .bucket_bytes = 1, .lean = true});
-  EXPECT_FALSE(lean.exact);
-  EXPECT_EQ(lean.bytes, 160u);
+  EXPECT_TRUE(lean.exact);
+  EXPECT_EQ(lean.bytes, 0u);
+  EXPECT_EQ(held_by(job, DType::kF32, true), 0u);
+  EXPECT_EQ(held_by(job, DType::kF32, false), 320u);
+}
+
+// Buckets of unlike sizes, of which two at a time are in fp32: the two largest stay.
+TEST(PredictedHeld, GradientsOf16BitsHaveTheirFloatsBesides) {
+  for (const char* spec : {"qsgd:bits=4,ef=ef14", "topk:ratio=0.1", "signsgd:ef=ef14"}) {
+    for (const AggregateForm form : {AggregateForm::kAllReduce, AggregateForm::kReduceScatter}) {
+      Job job = job_of(spec, 2);
+      if (form != AggregateForm::kAllReduce && job.compressor.starts_with("topk")) continue;
+      job.form = form;
+      job.bucket_bytes = 3000;
+      const PredictedHeld predicted = foretold(job, {}, DType::kBF16);
+      EXPECT_TRUE(predicted.exact) << spec;
+      EXPECT_EQ(predicted.bytes, held_by(job, DType::kBF16, false)) << spec;
+    }
+  }
 }
 
 // One tensor of several strips holds as much as in one.

@@ -2,7 +2,8 @@
 """What a run is predicted to hold is what its arena counts, on random configurations of all axes: model, replicas, ranks that
 share tensors, stages (also by hand) and schedules, ZeRO, micro-batches, precision, optimizer, activation checkpointing,
 offload, compressor. Of those that `gradwire plan` can be asked for, it says the same, and --device-mem refuses what exceeds it
-and nothing that fits.
+and nothing that fits. In a search for the same model, ranks and batch a mesh like it is foretold with all that a run of its plan
+holds, what exchanges keep included; one byte less, and the search leaves it out.
 
 usage: random_memory_test.py PATH/TO/gradwire
 
@@ -153,6 +154,37 @@ class Configuration:
                 "--memory"]
 
 
+    def search_words(self, vocabulary):
+        shape = ["--model", self.model, "--image", "1x8x8"]
+        if self.model == "gpt":
+            shape = ["--layers", str(self.blocks), "--width", str(self.width), "--heads", "2", "--sequence", "16", "--vocabulary",
+                     str(vocabulary)]
+        if self.model == "mlp":
+            shape += ["--hidden", ",".join(map(str, self.hidden))]
+        choice = [] if self.compressor == "none" else ["--compressors", self.compressor]
+        return [*shape, "--batch", str(self.rows * self.micro_batches * self.dp), "--precision", self.precision, "--optimizer",
+                {"sgd": "momentum"}.get(self.optimizer, self.optimizer), *choice, "--rows", "100",
+                *(["--allow-stale"] if self.schedule in STREAMS else [])]
+
+    def likeness(self, row):
+        same = [row[axis] == getattr(self, axis) for axis in ("zero", "pp", "tp", "recompute", "compressor")]
+        return sum(same) + 2 * (self.pp > 1 and row["schedule"].startswith(self.schedule))
+
+
+CLUSTER = """[device.cpu]
+memory = "1G"
+macs_per_second = 1e9
+[link.wire]
+latency = 1e-5
+bandwidth = 1e8
+[[node]]
+name = "node"
+devices = %d
+device = "cpu"
+link = "wire"
+"""
+
+
 def vocabulary_of():
     done = gradwire("inspect", "data", "grammar", "--json")
     return json.loads(done.stdout)["vocabulary"]
@@ -200,6 +232,57 @@ class RandomMemory(unittest.TestCase):
         refused = gradwire("plan", *words, "--device-mem", str(most - 1))
         self.assertEqual(refused.returncode, 1, refused.stdout)
         self.assertIn("does not fit", refused.stdout + refused.stderr)
+
+    def searched(self, one, vocabulary, *more):
+        """Rows of meshes, and the other lines."""
+        cluster = pathlib.Path(self.at.name) / "c.toml"
+        cluster.write_text(CLUSTER % (one.dp * one.tp * one.pp))
+        done = gradwire("plan", "--cluster", str(cluster), *one.search_words(vocabulary), "--json", "-", *more)
+        if done.returncode == 1 and "fit" in done.stderr:
+            return [], []
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        return [line for line in lines if line["kind"] == "mesh"], [line for line in lines if line["kind"] != "mesh"]
+
+    def search_agrees(self, one, vocabulary):
+        """The zero stage of the mesh that was run."""
+        rows, _ = self.searched(one, vocabulary)
+        place = max(range(len(rows)), key=lambda at: (one.likeness(rows[at]), -at))
+        row, plan = rows[place], str(pathlib.Path(self.at.name) / "plan.toml")
+        _, others = self.searched(one, vocabulary, "--why", str(place + 1), "--write", plan)
+        data = ["--data", "grammar" if one.model == "gpt" else "digits", "--steps", "3", "--lr", "0.001"]
+        done = gradwire("train", "--plan", plan, *data, "--memory", "--metrics", self.file)
+        self.assertEqual(done.returncode, 0, done.stderr[-2000:])
+        last = json.loads(pathlib.Path(self.file).read_text().splitlines()[-1])
+        tables = last.get("memory_bytes_by_stage") or [last["memory_bytes"]]
+        ranks = [line for line in others if line["kind"] == "rank"]
+        self.assertEqual(len(ranks) * row["tp"], len(tables))
+        for at, rank in enumerate(ranks):
+            of_tensors = tables[at * row["tp"]:(at + 1) * row["tp"]]
+            table = max(of_tensors, key=lambda one: sum(line["held"] for line in one["device"].values()))
+            for what in [key.removesuffix("_bytes") for key in rank if key.endswith("_bytes") and key != "total_bytes"]:
+                held = table["device"].get(what, {"held": 0})["held"]
+                with self.subTest(mesh=row["parallel"], rank=rank["rank"], what=what):
+                    if what == "activations":
+                        self.assertLessEqual(abs(rank["activations_bytes"] - held), 0.01 * held)
+                    else:
+                        self.assertEqual(rank[what + "_bytes"], held)
+        most = row["memory_bytes"]
+        self.assertEqual(most, max(rank["total_bytes"] for rank in ranks))
+        self.assertIn(row, [{**found, "device_bytes": row["device_bytes"]}
+                            for found in self.searched(one, vocabulary, "--device-mem", str(most))[0]])
+        for found in self.searched(one, vocabulary, "--device-mem", str(most - 1))[0]:
+            self.assertLess(found["memory_bytes"], most)
+        return row["zero"]
+
+    def test_a_search_foretells_all_that_its_plan_holds(self):
+        vocabulary = vocabulary_of()
+        stages = set()
+        for seed in range(CONFIGURATIONS if FULL else SAMPLE // 2):
+            one = Configuration(seed)
+            with self.subTest(seed=seed, search=" ".join(one.search_words(vocabulary))):
+                stages.add(self.search_agrees(one, vocabulary))
+        self.assertGreaterEqual(len(stages), 4 if FULL else 2, stages)
 
     def test_every_value_of_every_axis_is_drawn(self):
         drawn = [Configuration(seed) for seed in range(CONFIGURATIONS)]
