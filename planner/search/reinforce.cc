@@ -2,13 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "planner/cluster/alike_devices.h"
 #include "planner/search/policy/sequence_policy.h"
 #include "planner/search/policy/table_policy.h"
+#include "planner/search/simple_placements.h"
 
 namespace gradwire {
 namespace {
@@ -45,27 +50,55 @@ bool is_settled(const std::vector<std::vector<int>>& placements) {
   });
 }
 
+// Placements that need no search: everything on a device of each kind of node, and the expert's
+// cuts.
+Result<std::vector<OperatorStrategy>> known_placements(const OperatorGraph& graph,
+                                                       const Cluster& cluster) {
+  const std::vector<int> kinds = alike_nodes(cluster);
+  const std::size_t groups = graph.groups().size();
+  std::vector<OperatorStrategy> known;
+  int first = 0;  // device of the node
+  for (std::size_t node = 0; node < kinds.size(); ++node) {
+    if (kinds[node] == static_cast<int>(node)) {
+      known.push_back(place_groups(graph, std::vector<int>(groups, first)));
+    }
+    first += cluster.nodes[node].devices;
+  }
+  GW_ASSIGN(OperatorStrategy cut, cut_by_hand(graph, cluster.devices()));
+  known.push_back(std::move(cut));
+  return known;
+}
+
 using MakePolicy = std::function<std::unique_ptr<PlacementPolicy>()>;
 
-// Policies one after another, each until it has settled, as far as the budget goes.
+// Policies one after another, each until it has settled, as far as the budget goes; then what is
+// known without them.
 class Reinforce {
  public:
   Reinforce(SearchRecord& record, MakePolicy make_policy, SearchDraws& draws)
       : record_(record), make_policy_(std::move(make_policy)), draws_(draws) {}
 
   Status run() {
-    while (!record_.is_spent()) GW_TRY(train_one());
+    GW_ASSIGN(std::vector<OperatorStrategy> known,
+              known_placements(record_.cost().graph(), record_.cost().cluster()));
+    const std::int64_t all = record_.budget().evaluations;
+    known.resize(static_cast<std::size_t>(std::min<std::int64_t>(std::ssize(known), all / 2)));
+    learning_ = all - std::ssize(known);
+    while (!has_learnt()) GW_TRY(train_one());
+    for (const OperatorStrategy& one : known) GW_TRY(record_.time(one).error());
     return {};
   }
 
  private:
+  bool has_learnt() const { return record_.result().evaluations >= learning_; }
+
   Status train_one() {
     const std::unique_ptr<PlacementPolicy> policy = make_policy_();
     Baseline baseline;
-    for (double round = 0; !record_.is_spent(); ++round) {
+    for (double round = 0; !has_learnt(); ++round) {
       std::vector<std::vector<int>> placements;
       std::vector<double> rewards;
-      while (placements.size() < plan_.round && !record_.is_spent()) {
+      while (placements.size() < plan_.round && !has_learnt()) {
         placements.push_back(policy->draw(draws_));
         GW_ASSIGN(const double reward, reward_of(placements.back()));
         rewards.push_back(reward);
@@ -95,6 +128,7 @@ class Reinforce {
   MakePolicy make_policy_;
   SearchDraws& draws_;
   ReinforcePlan plan_;
+  std::int64_t learning_ = 0;  // evaluations of placements that policies draw
   double longest_ = 0;
 };
 
