@@ -22,8 +22,9 @@ constexpr std::array<std::string_view, 16> kTrainKeys{
     "context",   "parallel",      "batch",     "accumulate", "recompute", "compressor",
     "precision", "no-main-grads", "optimizer", "momentum"};
 constexpr std::array<std::string_view, 4> kNeeded{"model", "parallel", "batch", "accumulate"};
-constexpr std::array<std::string_view, 4> kPredictedKeys{"mesh", "step_seconds", "memory_bytes",
-                                                         "rates"};
+constexpr std::array<std::string_view, 5> kPredictedKeys{"mesh", "step_seconds", "memory_bytes",
+                                                         "rates", "stale"};
+constexpr std::array<std::string_view, 4> kProfileKeys{"file", "host", "processor", "cores"};
 
 template <typename Names>
 bool has(const Names& names, std::string_view name) {
@@ -50,10 +51,14 @@ class PlanReader {
     for (const auto& [key, node] : table) {
       const std::string_view name = key.str();
       if (name == "version") continue;
+      if (name == "profile") {
+        GW_TRY(read_profiles(node));
+        continue;
+      }
       if (name != "train" && name != "predicted") {
         return at(node, "unknown key '" + std::string(name) + "'" +
-                            did_you_mean(name, {"version", "train", "predicted"}) +
-                            " (expected version, [train] or [predicted])");
+                            did_you_mean(name, {"version", "train", "predicted", "profile"}) +
+                            " (expected version, [train], [predicted] or [[profile]])");
       }
       if (!node.is_table()) return at(node, std::string(name) + " must be a table");
     }
@@ -96,12 +101,52 @@ class PlanReader {
   Status check_predicted(const std::string& key, const toml::node& node) const {
     const bool is_text = key == "mesh" || key == "rates";
     if (is_text && node.is_string()) return {};
+    if (key == "stale") {
+      if (node.is_boolean()) return {};
+      return at(node,
+                "stale=" + text_of(node).value_or("a table or list") + " (expected true or false)");
+    }
     const auto number = node.value<double>();
     if (!is_text && !node.is_boolean() && number && std::isfinite(*number) && *number >= 0) {
       return {};
     }
     return at(node, key + "=" + text_of(node).value_or("a table or list") + " (expected " +
                         (is_text ? "a text)" : "a number of at least 0)"));
+  }
+
+  Status read_profiles(const toml::node& node) {
+    const auto* all = node.as_array();
+    if (all == nullptr) return at(node, "profile must be an array of tables, [[profile]]");
+    for (const toml::node& one : *all) {
+      if (!one.is_table()) return at(one, "a profile must be a table, [[profile]]");
+      GW_TRY(read_profile(*one.as_table()));
+    }
+    return {};
+  }
+
+  Status read_profile(const toml::table& table) {
+    PlanProfile read{.of = {}, .line = static_cast<int>(table.source().begin.line)};
+    for (const std::string_view needed : kProfileKeys) {
+      if (table.contains(needed)) continue;
+      return at(table, "[[profile]] has no " + std::string(needed) + " (expected one)");
+    }
+    ProfileConditions& on = read.of.conditions;
+    for (const auto& [key, node] : table) {
+      const std::string_view name = key.str();
+      if (!has(kProfileKeys, name)) return unknown(name, node, kProfileKeys);
+      const bool is_text = name != "cores";
+      const auto cores = node.is_integer() ? node.value<int>() : std::nullopt;
+      if (is_text ? !node.is_string() : !cores || *cores < 1) {
+        return at(node, std::string(name) + "=" + text_of(node).value_or("a table or list") +
+                            " (expected " + (is_text ? "a text)" : "a whole number, from 1)"));
+      }
+      if (name == "cores") on.cores = *cores;
+      if (name == "file") read.of.file = node.as_string()->get();
+      if (name == "host") on.host = node.as_string()->get();
+      if (name == "processor") on.processor = node.as_string()->get();
+    }
+    lines_.profiles.push_back(std::move(read));
+    return {};
   }
 
   // In the file's order.
@@ -181,6 +226,14 @@ std::string plan_file_text(const MeshPlan& plan) {
   text += "step_seconds = " + shortest(plan.step_seconds) + "\n";
   text += format("memory_bytes = %lld\n", static_cast<long long>(plan.memory_bytes));
   text += "rates = " + quoted_toml(plan.rates) + "\n";
+  if (plan.stale) text += "stale = true  # no flush: weights are older than their gradients\n";
+  for (const UsedProfile& one : plan.profiles) {
+    text += "\n[[profile]]  # train --plan refuses another machine\n";
+    text += "file = " + quoted_toml(one.file) + "\n";
+    text += "host = " + quoted_toml(one.conditions.host) + "\n";
+    text += "processor = " + quoted_toml(one.conditions.processor) + "\n";
+    text += format("cores = %d\n", one.conditions.cores);
+  }
   return text;
 }
 
@@ -192,6 +245,19 @@ Status PlanLines::placed(std::initializer_list<std::string_view> flags,
     if (line != lines.end()) return status.with_context(path + ":" + std::to_string(line->second));
   }
   return status;
+}
+
+Status PlanLines::check_machine(const ProfileConditions& here) const {
+  Status first;
+  for (const PlanProfile& one : profiles) {
+    const Profile profile{.conditions = one.of.conditions};
+    const Status same = check_same_machine(profile, one.of.file, here);
+    if (same.ok()) return {};
+    if (first.ok()) first = same.with_context(path + ":" + std::to_string(one.line));
+  }
+  if (first.ok()) return {};
+  return {first.code(), std::string(first.message()) +
+                            ", plan with it by gradwire plan --cluster, or train where it is of"};
 }
 
 Result<PlanLines> apply_plan_file(const std::string& path, Flags& flags) {

@@ -61,7 +61,9 @@ MeshPlan file_of(const PlanQuestion& q, const MeshProblem& problem, const MeshAn
   MeshPlan file{.mesh = to_string(answer.choice),
                 .step_seconds = static_cast<double>(answer.ticks) * kSecondsOfOne,
                 .memory_bytes = answer.most_memory(),
-                .rates = rates_text(*problem.cluster)};
+                .rates = rates_text(*problem.cluster),
+                .stale = !answer.choice.has_flush(),
+                .profiles = used_profiles(*problem.cluster)};
   const auto add = [&file](const char* name, const std::string& value) {
     file.train.emplace_back(name, value);
   };

@@ -104,7 +104,8 @@ Result<std::string> search_plan_text(const GraphQuestion& q, const Cluster& clus
   const GraphMesh& mesh = verdict.mesh;
   MeshPlan plan{.mesh = to_string(mesh),
                 .step_seconds = seconds_of(answer.time),
-                .rates = rates_text(cluster)};
+                .rates = rates_text(cluster),
+                .profiles = used_profiles(cluster)};
   for (const std::int64_t bytes : answer.time.memory) {
     plan.memory_bytes = std::max(plan.memory_bytes, bytes);
   }

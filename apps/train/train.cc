@@ -14,6 +14,7 @@
 #include "apps/job.h"
 #include "apps/log_lines.h"
 #include "apps/plan/plan_file.h"
+#include "apps/profile/profile.h"
 #include "apps/run/verdict.h"
 #include "apps/train/end_signals.h"
 #include "apps/train/mode_run.h"
@@ -200,7 +201,8 @@ Status check_launch(const TrainOptions& options, const LaunchInfo& launch) {
 Status check_together(const Flags& flags, const TrainOptions& options, const PlanLines& plan) {
   GW_TRY(plan.placed({"batch"}, check_batch(options)));
   GW_TRY(plan.placed({"momentum", "optimizer"}, check_optimizer(flags, options)));
-  GW_TRY(plan.placed({"model"}, check_model_flags(flags, options)));
+  const std::string misplaced = misplaced_model_flag(flags, options);
+  GW_TRY(plan.placed({misplaced, "model"}, check_model_flags(flags, options)));
   GW_TRY(check_train_options(flags, options));
   if (const Unserved* const one = first_unserved(options); one != nullptr) {
     return plan.placed({one->flag.substr(2), "parallel"}, check_division_served(options));
@@ -212,6 +214,7 @@ Status check_together(const Flags& flags, const TrainOptions& options, const Pla
 
 // All that follows the command line.
 Result<int> train_as_asked(Flags& flags, TrainOptions& options, const PlanLines& plan) {
+  if (!plan.profiles.empty()) GW_TRY(plan.check_machine(conditions_here()));
   GW_TRY(settle_mode(flags, options));
   GW_ASSIGN(const LaunchInfo launch, discover_launch(environment));
   GW_ASSIGN(const std::string chosen, settle_auto(flags, options, launch, ranks_here(launch)));
@@ -223,6 +226,12 @@ Result<int> train_as_asked(Flags& flags, TrainOptions& options, const PlanLines&
   GW_TRY(settle_traffic(flags, options));
   GW_TRY(plan.placed({"optimizer"}, settle_own_momentum(flags, options)));
   GW_TRY(check_together(flags, options, plan));
+  if (!plan.path.empty() && goes_without_flush(options) && !options.quiet && launch.rank == 0) {
+    std::printf(
+        "plan: stale: %s has no flush, which is other mathematics than a step of its "
+        "batch\n",
+        to_string(options.parallel).c_str());
+  }
   if (!flags.given("deadline")) {
     GW_ASSIGN(options.deadline, deadline_from_environment(options.deadline));
   }

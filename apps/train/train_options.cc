@@ -101,27 +101,39 @@ Status check_device_flags(const TrainOptions& options) {
   return {};
 }
 
+struct ModelFlag {
+  const char* name = nullptr;
+  std::vector<std::string> models = {};  // that have it
+};
+
+// Null where every flag that is given is of the model.
+const ModelFlag* first_misplaced(const Flags& flags, const TrainOptions& options) {
+  static const std::vector<ModelFlag> all{
+      {"hidden", {"mlp"}}, {"width", {"gpt", "alexnet", "resnet8", "resnet20"}},
+      {"layers", {"gpt"}}, {"heads", {"gpt"}},
+      {"tied", {"gpt"}},   {"dropout", {"alexnet", "gpt"}}};
+  for (const ModelFlag& one : all) {
+    if (!flags.given(one.name)) continue;
+    if (std::ranges::find(one.models, options.model) == one.models.end()) return &one;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 // A flag of a model that is not trained would change nothing.
 Status check_model_flags(const Flags& flags, const TrainOptions& options) {
-  struct Belongs {
-    const char* flag;
-    std::vector<std::string> models;
-  };
-  const std::vector<Belongs> all{
-      {"hidden", {"mlp"}}, {"width", {"gpt", "alexnet", "resnet8", "resnet20"}},
-      {"layers", {"gpt"}}, {"heads", {"gpt"}},
-      {"tied", {"gpt"}},   {"dropout", {"alexnet", "gpt"}}};
-  for (const auto& [flag, models] : all) {
-    if (!flags.given(flag)) continue;
-    if (std::find(models.begin(), models.end(), options.model) != models.end()) continue;
-    std::string wanted;
-    for (const std::string& model : models) wanted += (wanted.empty() ? "" : " or ") + model;
-    return {Code::kInvalidArgument, std::string("train: --") + flag + " requires --model " +
-                                        wanted + " (got --model " + options.model + ")"};
-  }
-  return {};
+  const ModelFlag* const one = first_misplaced(flags, options);
+  if (one == nullptr) return {};
+  std::string wanted;
+  for (const std::string& model : one->models) wanted += (wanted.empty() ? "" : " or ") + model;
+  return {Code::kInvalidArgument, std::string("train: --") + one->name + " requires --model " +
+                                      wanted + " (got --model " + options.model + ")"};
+}
+
+std::string misplaced_model_flag(const Flags& flags, const TrainOptions& options) {
+  const ModelFlag* const one = first_misplaced(flags, options);
+  return one == nullptr ? "" : one->name;
 }
 
 namespace {

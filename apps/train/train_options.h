@@ -127,6 +127,8 @@ Status check_batch(const TrainOptions& options);
 // What an optimizer takes, and a model, that others do not.
 Status check_optimizer(const Flags& flags, const TrainOptions& options);
 Status check_model_flags(const Flags& flags, const TrainOptions& options);
+// The first flag of a model that is not trained, without dashes; empty where there is none.
+std::string misplaced_model_flag(const Flags& flags, const TrainOptions& options);
 
 // These three, and what else single flags cannot tell: pairs that exclude one another, batches that
 // do not divide.

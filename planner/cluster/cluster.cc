@@ -43,29 +43,6 @@ Status check_rate(const char* what, const std::string& name, const char* key, do
   return bad(what, name, format("%s=%s (expected 1 to 1e18)", key, shortest(rate).c_str()));
 }
 
-Status check_node(const Cluster& cluster, const ClusterNode& node) {
-  const auto is_there = [](int number, std::size_t count) {
-    return number >= 0 && static_cast<std::size_t>(number) < count;
-  };
-  if (node.devices < 1 || node.devices > kMostDevices) {
-    return bad("node", node.name,
-               format("devices=%d (expected 1 to %d)", node.devices, kMostDevices));
-  }
-  if (!is_there(node.type, cluster.types.size())) {
-    return bad("node", node.name, format("device type %d is not there", node.type));
-  }
-  if (!is_there(node.link, cluster.links.size()) && (node.devices > 1 || node.link != -1)) {
-    return bad("node", node.name,
-               format("%d devices without a link between them (expected one)", node.devices));
-  }
-  if (!is_there(node.uplink, cluster.links.size()) &&
-      (cluster.nodes.size() > 1 || node.uplink != -1)) {
-    return bad("node", node.name,
-               format("no uplink among %zu nodes (expected one)", cluster.nodes.size()));
-  }
-  return {};
-}
-
 std::int64_t up(double ticks) {
   return static_cast<std::int64_t>(std::ceil(std::min(ticks, kMostTicks)));
 }
@@ -124,6 +101,29 @@ ClusterPath Cluster::path(int from, int to) const {
 
 int Cluster::resources() const {
   return devices() * (1 + kPortsOfDevice) + static_cast<int>(nodes.size()) * kPortsOfNode;
+}
+
+Status check_node(const Cluster& cluster, const ClusterNode& node) {
+  const auto is_there = [](int number, std::size_t count) {
+    return number >= 0 && static_cast<std::size_t>(number) < count;
+  };
+  if (node.devices < 1 || node.devices > kMostDevices) {
+    return bad("node", node.name,
+               format("devices=%d (expected 1 to %d)", node.devices, kMostDevices));
+  }
+  if (!is_there(node.type, cluster.types.size())) {
+    return bad("node", node.name, format("device type %d is not there", node.type));
+  }
+  if (!is_there(node.link, cluster.links.size()) && (node.devices > 1 || node.link != -1)) {
+    return bad("node", node.name,
+               format("%d devices without a link between them (expected one)", node.devices));
+  }
+  if (!is_there(node.uplink, cluster.links.size()) &&
+      (cluster.nodes.size() > 1 || node.uplink != -1)) {
+    return bad("node", node.name,
+               format("no uplink among %zu nodes (expected one)", cluster.nodes.size()));
+  }
+  return {};
 }
 
 Status check_cluster(const Cluster& cluster) {

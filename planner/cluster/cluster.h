@@ -23,6 +23,7 @@ struct DeviceType {
   // then the greatest rate among them. Both empty: the rate is not measured.
   std::string profile = {};
   MeasuredTimes measured = {};
+  ProfileConditions conditions = {};  // of that profile
   // What else was measured there; null where nothing was.
   std::shared_ptr<const DeviceTimes> times = nullptr;
 };
@@ -39,7 +40,8 @@ struct ClusterLink {
   // Of a device's processor for each byte that it sends and receives at the same time, where the
   // processor that computes sends, too. 0: others send.
   double processor_seconds_per_byte = 0;
-  std::string profile = {};  // the file that it was measured in; empty: it is not measured
+  std::string profile = {};           // the file that it was measured in; empty: it is not measured
+  ProfileConditions conditions = {};  // of that profile
   // What exchanges and messages were measured to take there besides; null where they were not.
   std::shared_ptr<const LinkTimes> times = nullptr;
 };
@@ -85,6 +87,9 @@ struct Cluster {
 // latencies 0 to 1e12; processor times 0 to 1e3; 1 to 65,536 devices), a number of what is not
 // there, two devices without a link, two nodes without an uplink.
 Status check_cluster(const Cluster& cluster);
+// What of that is said of one node beside the others, but for its name. `node` is one of the
+// cluster's.
+Status check_node(const Cluster& cluster, const ClusterNode& node);
 
 // Whole nanoseconds, rounded up: as measured (time_of()), or by the rate.
 std::int64_t compute_ticks(const DeviceType& type, std::int64_t macs);

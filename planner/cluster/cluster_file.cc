@@ -60,6 +60,9 @@ class ClusterReader {
       if (!one.is_table()) return bad(one, "a node must be a table, [[node]]");
       GW_TRY(add_node(*one.as_table()));
     }
+    for (std::size_t i = 0; i < cluster_.nodes.size(); ++i) {
+      GW_TRY(check_at(check_node(cluster_, cluster_.nodes[i]), *tables_[i]));
+    }
     GW_TRY(check_at(check_cluster(cluster_), *nodes));
     return std::move(cluster_);
   }
@@ -265,7 +268,15 @@ class ClusterReader {
     if (one.devices > 1 && one.link < 0) return missing(table, "node '" + one.name + "'", "link");
     for (int number = 0; number < count; ++number) {
       cluster_.nodes.push_back(one);
-      if (count > 1) cluster_.nodes.back().name += std::to_string(number);
+      std::string& name = cluster_.nodes.back().name;
+      if (count > 1) name += std::to_string(number);
+      if (const auto [before, added] = names_.emplace(name, &table); !added) {
+        return bad(
+            *table.get("name"),
+            format("node '%s': the name stands twice (expected once; the other is of line %d)",
+                   name.c_str(), static_cast<int>(before->second->source().begin.line)));
+      }
+      tables_.push_back(&table);
     }
     return {};
   }
@@ -281,6 +292,7 @@ class ClusterReader {
 
   Status take_products(const toml::node& node, DeviceType& type) const {
     GW_ASSIGN(const Profile found, profile(node, type.profile));
+    type.conditions = found.conditions;
     type.measured = product_times(found);
     type.times = std::make_shared<const DeviceTimes>(found);
     for (const auto& [macs, seconds] : type.measured) {
@@ -316,6 +328,7 @@ class ClusterReader {
                  "profile '" + link.profile + "' has no link '" + name + "' (expected " +
                      (names.empty() ? std::string("one with links") : joined(names)) + ")");
     }
+    link.conditions = found.conditions;
     link.bytes_per_second = measured->bytes_per_second;
     link.processor_seconds_per_byte = measured->cpu_seconds_per_byte;
     auto times = std::make_shared<const LinkTimes>(found, name);
@@ -328,6 +341,8 @@ class ClusterReader {
   Cluster cluster_;
   std::map<std::string, int> types_;
   std::map<std::string, int> links_;
+  std::map<std::string, const toml::table*> names_;  // of nodes
+  std::vector<const toml::table*> tables_;           // by node
 };
 
 }  // namespace

@@ -16,7 +16,7 @@
 //   [[node]]
 //   name = "node"             # "node0", "node1" where count is above 1
 //   count = 2                 # nodes alike; 1 by default
-//   devices = 4
+//   devices = 4               # 1 by default
 //   device = "gpu"
 //   link = "bridge"           # between its devices
 //   uplink = "network"        # to other nodes

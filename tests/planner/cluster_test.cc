@@ -106,6 +106,14 @@ Status with_line(int line, const std::string& text) {
   return parse_cluster(changed, "c.toml").error();
 }
 
+TEST(Cluster, ANodeHasOneDeviceWhereNothingIsSaid) {
+  std::string text = kText;
+  text.erase(text.find("devices = 2\n"), 12);
+  const auto read = parse_cluster(text, "c.toml");
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_EQ(read.value().nodes.back().devices, 1);
+}
+
 TEST(Cluster, ErrorsNameTheLine) {
   EXPECT_THAT(with_line(3, "memory = \"16GB\""),
               fails(Code::kInvalidArgument, "c.toml:3", "16GB", "16G"));
@@ -141,7 +149,9 @@ TEST(Cluster, ErrorsNameTheLine) {
   EXPECT_THAT(with_line(26, "device = \"faster\""),
               fails(Code::kInvalidArgument, "c.toml:26", "faster", "fast", "slow"));
   EXPECT_THAT(with_line(27, ""), fails(Code::kInvalidArgument, "c.toml:22", "big", "link"));
-  EXPECT_THAT(with_line(34, ""), fails(Code::kInvalidArgument, "c.toml", "small", "uplink"));
+  EXPECT_THAT(with_line(34, ""), fails(Code::kInvalidArgument, "c.toml:29", "small", "uplink"));
+  EXPECT_THAT(with_line(30, "name = \"big1\""),
+              fails(Code::kInvalidArgument, "c.toml:30", "big1", "twice", "line 22"));
   EXPECT_THAT(with_line(1, "title = \"x\""), fails(Code::kInvalidArgument, "c.toml:1", "title"));
   EXPECT_THAT(with_line(1, "name = "), fails(Code::kInvalidArgument, "c.toml:1", "TOML"));
   EXPECT_THAT(parse_cluster("name = \"x\"\n", "c.toml").error(),

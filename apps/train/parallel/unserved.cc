@@ -26,14 +26,14 @@ bool has_two_levels(Options o) { return o.compressor.find("intra_node=") != std:
 
 bool is_on_device(Options o) { return o.place.space == MemorySpace::kCuda; }
 
-bool goes_without_flush(Options o) {
-  const PipelineOrder::Kind kind = o.parallel.order.kind;
-  return kind == PipelineOrder::Kind::kPipeDream || kind == PipelineOrder::Kind::k2bw;
-}
-
 bool divides_images(Options o) { return o.parallel.layout.kind != TensorLayout::Kind::kMegatron; }
 
 }  // namespace
+
+bool goes_without_flush(const TrainOptions& options) {
+  const PipelineOrder::Kind kind = options.parallel.order.kind;
+  return kind == PipelineOrder::Kind::kPipeDream || kind == PipelineOrder::Kind::k2bw;
+}
 
 // Ranks that share tensors hold some of them as a whole, and each averages these among others, as
 // both ends of a pipeline do with a tied embedding: the copies stay equal where the bits of an

@@ -22,6 +22,10 @@ const std::vector<Unserved>& unserved_when_divided();
 // The first that these options ask for; null: none.
 const Unserved* first_unserved(const TrainOptions& options);
 
+// Whether steps of a pipeline run into one another (pipedream, 2bw): weights are then older than
+// their gradients.
+bool goes_without_flush(const TrainOptions& options);
+
 // kUnsupported names the flag and what is expected; success where no model is divided.
 Status check_division_served(const TrainOptions& options);
 
