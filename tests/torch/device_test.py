@@ -276,7 +276,7 @@ def memory(rank, size):
 
 
 def memory_read_elsewhere(rank, size):
-    """What another stream reads, for which it is recorded, stays until that stream has come past, whoever lets it go before."""
+    """What another stream reads, for which it is recorded, stays until that stream has come past, though it is let go before."""
     own, _ = stream()
     reader, address = stream()
     wanted = torch.arange(size, dtype=torch.float32, device="cpu").repeat_interleave(COUNT)
