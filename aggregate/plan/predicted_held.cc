@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "aggregate/narrow/wide_buffers.h"
+#include "aggregate/narrow/in_work.h"
 #include "aggregate/shards.h"
 #include "compress/error_feedback/stored_residual.h"
 
