@@ -162,15 +162,16 @@ struct BatchMeasure : ChannelBlocks {
   template <class Block>
   GW_DEVICE void run(Block& block, Shared& shared) const {
     const float* from = x;
-    const std::int64_t c = block.block();
-    const auto count = static_cast<double>(shape.rows * shape.plane);
     const double total = sum(block, shared, [from](std::int64_t i) { return from[i]; });
-    const double mean = total / count;
+    const double mean = total / static_cast<double>(shape.rows * shape.plane);
     const double around = sum(block, shared, [from, mean](std::int64_t i) {
       const double off = static_cast<double>(from[i]) - mean;
       return off * off;
     });
     if (block.thread() > 0) return;
+    // Not before the sums: they would keep registers, which sm_80 then spills.
+    const std::int64_t c = block.block();
+    const auto count = static_cast<double>(shape.rows * shape.plane);
     saved[c] = static_cast<float>(mean);
     saved[shape.channels + c] = static_cast<float>(1 / std::sqrt(around / count + kNormEpsilon));
     if (statistics == nullptr) return;
