@@ -20,7 +20,7 @@ namespace {
 constexpr double kSecondsOfOne = 1e-9;
 
 // Of images ranks divide a micro-batch's samples.
-bool divides_samples(const PlanQuestion& q) { return q.model != "mlp" && q.model != "gpt"; }
+bool divides_samples(const PlanQuestion& q) { return search_layout(q) == "hybrid"; }
 
 MeshModel model_of(const PlanQuestion& q) {
   return MeshModel([&q](const TensorShare& share, bool flush) {
@@ -52,7 +52,7 @@ Result<MeshProblem> problem_of(const PlanQuestion& q, const Cluster& cluster, Me
     return Status(Code::kInvalidArgument,
                   "plan: --compressors has '" + problem.compressors[i] + "' twice (expected once)");
   }
-  problem.layout = divides_samples(q) ? "hybrid" : "megatron";
+  problem.layout = search_layout(q);
   problem.allow_stale = q.mesh.allow_stale;
   return problem;
 }
@@ -128,6 +128,9 @@ Status show(const PlanQuestion& q, const Shown& shown) {
 Result<MeshSearchResult> searched(const PlanQuestion& q, const MeshProblem& problem) {
   std::optional<Progress> progress;
   MeshSearchOptions options{.rows = static_cast<int>(std::max(q.mesh.rows, q.mesh.why))};
+  if (q.mesh.given.any()) {
+    GW_ASSIGN(options.among, given_choices(problem, q.mesh.given));
+  }
   options.progress = [&](std::int64_t done, std::int64_t all, const std::string& best) {
     if (!progress) progress.emplace(stderr, Progress::style_for(stderr), "meshes", all);
     progress->update(done, best);

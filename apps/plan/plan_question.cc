@@ -93,8 +93,8 @@ void add_search_flags(Flags& flags, MeshFlags& f) {
   flags.group("Search for a mesh");
   flags.file(
       "cluster", f.cluster,
-      "devices and links, a TOML file: search for the division of the ranks that takes least "
-      "time, in place of --parallel",
+      "devices and links, a TOML file: search for the division of the ranks that takes least time; "
+      "what --parallel, --zero, --accumulate, --micro-batch and --recompute say of it stays",
       "no search");
   flags.integer("batch", f.batch, {1, 1 << 30}, "samples of a step over all ranks", "none");
   flags.text("compressors", f.compressors,
@@ -140,6 +140,34 @@ Status settle_plan_parallel(const Flags& flags, PlanQuestion& q) {
   };
   GW_TRY(take("dp", q.parallel.dp, "data", q.data_ranks));
   return take("zero", q.parallel.zero, "zero", q.zero);
+}
+
+// What says how one mesh is divided is the search's: it is no question of ranks without a cluster.
+Status settle_given(const Flags& flags, PlanQuestion& q) {
+  GivenMesh& given = q.mesh.given;
+  if (flags.given("zero")) given.zero = q.zero;
+  if (flags.given("accumulate")) given.accumulate = q.accumulate;
+  if (flags.given("micro-batch")) given.micro_batch = q.transformer.batch;
+  if (flags.given("recompute")) given.recompute = q.recompute;
+  if (flags.given("parallel")) {
+    given.parallel = q.parallel;
+    if (q.parallel.zero != ParallelSpec::kUnsaid) {
+      if (given.zero) {
+        return {
+            Code::kInvalidArgument,
+            format("plan: --parallel %s: zero=%d and --zero %lld exclude each other (got both)",
+                   to_string(q.parallel).c_str(), q.parallel.zero, static_cast<long long>(q.zero))};
+      }
+      given.zero = q.parallel.zero;
+    }
+  }
+  const PlanQuestion unsaid;
+  q.parallel = unsaid.parallel;
+  q.zero = unsaid.zero;
+  q.accumulate = unsaid.accumulate;
+  q.recompute = unsaid.recompute;
+  q.transformer.batch = unsaid.transformer.batch;
+  return {};
 }
 
 // A model for images is known by its sizes alone.
@@ -202,14 +230,15 @@ Status check_search(const Flags& flags, const PlanQuestion& q) {
                                         " is of a search for a mesh (expected --cluster FILE)"};
   }
   if (!searches) return {};
-  for (const char* name : {"params", "parallel", "pipeline", "data", "zero", "accumulate",
-                           "accumulate-policy", "micro-batch", "recompute", "compressor", "alpha",
+  for (const char* name : {"params", "pipeline", "data", "accumulate-policy", "compressor", "alpha",
                            "beta", "gamma", "memory", "cost", "explain"}) {
     if (!flags.given(name)) continue;
-    return {Code::kInvalidArgument, std::string("plan: --") + name +
-                                        " and --cluster exclude each other (got both; the search "
-                                        "decides, and the file has the links)"};
+    return {Code::kInvalidArgument,
+            std::string("plan: --") + name +
+                " and --cluster exclude each other (got both; --parallel and --compressors say "
+                "what a mesh has, and the file has the links)"};
   }
+  GW_TRY(check_given(q.mesh.given, search_layout(q), q.mesh.allow_stale));
   if (flags.given("device-mem") && q.device_mem == 0) {
     return {Code::kInvalidArgument,
             "plan: --device-mem 0 with --cluster (expected 1 byte or more; without it devices have "
@@ -300,8 +329,12 @@ Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, Pla
   flags.example("gradwire plan --params 7e9 --precision bf16 --optimizer adamw --parallel dp=8");
   GW_ASSIGN(const auto outcome, flags.parse(args));
   if (outcome == Flags::Outcome::kHelp) return outcome;
-  GW_TRY(settle_pipeline(flags, q));
-  if (flags.given("parallel")) GW_TRY(settle_plan_parallel(flags, q));
+  if (!q.mesh.cluster.empty()) {
+    GW_TRY(settle_given(flags, q));
+  } else {
+    GW_TRY(settle_pipeline(flags, q));
+    if (flags.given("parallel")) GW_TRY(settle_plan_parallel(flags, q));
+  }
   GW_TRY(check(flags, q));
   if (q.model != "gpt") {
     GW_ASSIGN(const Model<float> model, plan_model(q));
@@ -311,6 +344,10 @@ Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args, Pla
   }
   if (!q.memory && !q.cost && !q.explain) q.memory = q.cost = true;
   return outcome;
+}
+
+std::string search_layout(const PlanQuestion& q) {
+  return q.model != "mlp" && q.model != "gpt" ? "hybrid" : "megatron";
 }
 
 bool reduces_each(const PlanQuestion& q) {

@@ -7,6 +7,7 @@
 
 #include "adapters/trainer/mesh/parallel_spec.h"
 #include "apps/flags.h"
+#include "apps/plan/plan_given.h"
 #include "gradwire/link_model.h"
 #include "trainer/accounts/training_memory.h"
 #include "trainer/layers/layer.h"
@@ -25,6 +26,7 @@ struct MeshFlags {
   std::int64_t why = 0;  // a row from 1; 0: none
   std::string html;
   std::string write;
+  GivenMesh given = {};
 };
 
 struct PlanQuestion {
@@ -58,6 +60,8 @@ struct PlanQuestion {
 Result<Flags::Outcome> read_plan_flags(const std::vector<std::string>& args,
                                        PlanQuestion& question);
 
+// How ranks of tp share the model's tensors in a search: "megatron", or of images "hybrid".
+std::string search_layout(const PlanQuestion& question);
 // Whether micro-batches are exchanged one by one.
 bool reduces_each(const PlanQuestion& question);
 // Ranks that hold the same part of the model.

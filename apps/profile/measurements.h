@@ -30,17 +30,20 @@ struct MeasurementOptions {
   std::vector<std::string> compressors = {};
   std::vector<std::int64_t> elements = {};   // of optimizers and codecs
   std::vector<std::string> transports = {};  // links
-  int rounds = 5;
-  double seconds = 0.2;  // of a product and of a link's message size, about
+  int rounds = 7;                            // over everything, each of a few repetitions
+  int link_rounds = 3;                       // of them, those that start ranks for links
+  double seconds = 0.2;  // of a product and of a link's message size, about, in all rounds
 };
 
-// One thing to measure. run() adds its entries to the profile.
+// One thing to measure in each round. run() adds its entries to the profile.
 struct Measurement {
   std::string name;  // "layers of mlp", for progress
   std::function<Status(Profile& profile)> run;
+  int every = 1;  // it takes part in each so-manieth round, from the first on
 };
 
-// In the order in which a profile has them. `options` are copied.
+// In the order in which a profile has them, of one round (measure_by_rounds() has all). `options`
+// are copied.
 std::vector<Measurement> measurements(const MeasurementOptions& options);
 
 }  // namespace gradwire

@@ -13,6 +13,7 @@
 #include "apps/machine.h"
 #include "apps/profile/measurements.h"
 #include "apps/profile/profile_table.h"
+#include "apps/profile/rounds.h"
 #include "apps/progress.h"
 #include "apps/whole_file.h"
 #include "base/text.h"
@@ -60,9 +61,10 @@ void add_profile_flags(Flags& flags, ProfileFlags& f) {
                  "sizes of optimizers' and compressors' tensors, in elements");
   flags.toggle("no-links", f.no_links, "no messages between ranks");
   flags.group("Measurement and output");
-  flags.integer("rounds", f.rounds, {1, 1000}, "timed repetitions, of which the median counts");
+  flags.integer("rounds", f.rounds, {1, 1000},
+                "rounds over everything, of which the median counts");
   flags.number("seconds", f.seconds, {0.001, 60},
-               "time for a product and for a size of messages, about, in seconds");
+               "time for a product and for a size of messages, about, in all rounds, in seconds");
   flags.toggle("quick", f.quick,
                "one small model, small sizes and three rounds: to try the command, not to plan by");
   flags.toggle("again", f.again, "measured and written even if FILE is there");
@@ -93,6 +95,7 @@ MeasurementOptions options_of(const ProfileFlags& f) {
     o.widths = {16, 64};
     o.elements = {4096, 8192};
     o.rounds = 3;
+    o.link_rounds = 1;
     o.seconds = 0.01;
   }
   if (f.no_links) o.transports.clear();
@@ -100,16 +103,17 @@ MeasurementOptions options_of(const ProfileFlags& f) {
 }
 
 Result<Profile> measured(const ProfileFlags& f) {
-  Profile profile{.conditions = conditions_here()};
-  const std::vector<Measurement> all = measurements(options_of(f));
-  Progress progress(stderr, Progress::style_for(stderr), "profile",
-                    static_cast<std::int64_t>(all.size()));
-  std::int64_t done = 0;
-  for (const Measurement& one : all) {
-    progress.update(done++, one.name);
-    GW_TRY(one.run(profile).with_context("profile: " + one.name));
-  }
-  progress.update(done, "done");
+  const MeasurementOptions options = options_of(f);
+  const std::vector<Measurement> all = measurements(options);
+  const std::int64_t total = measured_in_all(all, options.rounds);
+  Progress progress(stderr, Progress::style_for(stderr), "profile", total);
+  GW_ASSIGN(Profile profile,
+            measure_by_rounds(all, options.rounds,
+                              [&progress](std::int64_t done, const std::string& name) {
+                                progress.update(done, name);
+                              }));
+  progress.update(total, "done");
+  profile.conditions = conditions_here();
   return profile;
 }
 

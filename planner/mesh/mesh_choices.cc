@@ -39,7 +39,9 @@ std::int64_t divisors_above(std::int64_t number, std::int64_t least) {
 
 class ChoicesOf {
  public:
-  explicit ChoicesOf(const MeshProblem& problem) : problem_(problem) {}
+  explicit ChoicesOf(const MeshProblem& problem)
+      : problem_(problem),
+        orders_(problem.orders.empty() ? orders_of(problem.allow_stale) : problem.orders) {}
 
   Result<MeshChoices> all() {
     GW_TRY(check_cluster(*problem_.cluster));
@@ -98,7 +100,7 @@ class ChoicesOf {
       return {};
     }
     std::vector<PipelineSpec> served;
-    for (const PipelineSpec& order : orders_of(problem_.allow_stale)) {
+    for (const PipelineSpec& order : orders_) {
       MeshChoice staged = mesh;
       staged.order = order;
       if (order.kind == PipelineKind::kChimera && mesh.pp % 2 != 0) {
@@ -183,6 +185,7 @@ class ChoicesOf {
   }
 
   const MeshProblem& problem_;
+  std::vector<PipelineSpec> orders_;
   MeshChoices found_;
 };
 

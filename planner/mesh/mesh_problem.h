@@ -8,6 +8,7 @@
 #include "planner/cluster/cluster.h"
 #include "planner/mesh/mesh_model.h"
 #include "planner/mesh/mesh_rates.h"
+#include "trainer/pipeline/generate.h"
 #include "trainer/precision.h"
 
 namespace gradwire {
@@ -31,6 +32,8 @@ struct MeshProblem {
   // How they do (MeshChoice::layout). "hybrid" has no pipelines, and whole samples on every rank.
   std::string layout = "megatron";
   bool allow_stale = false;  // schedules without a flush, too
+  // Schedules of stages; empty: all that are known, of which `allow_stale` says.
+  std::vector<PipelineSpec> orders = {};
 
   // Of an element of gradients and parameters that is sent.
   double element_bytes() const { return precision == Precision::kF32 ? 4 : 2; }

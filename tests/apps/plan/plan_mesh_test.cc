@@ -100,9 +100,7 @@ TEST_F(PlanMesh, ARowIsExplainedAndDrawn) {
 
 TEST_F(PlanMesh, BadQuestionsAreNamed) {
   EXPECT_THAT(search({}).error, fails(kBad, "--batch"));
-  EXPECT_THAT(search({"--batch", "16", "--parallel", "dp=4"}).error,
-              fails(kBad, "--parallel", "--cluster"));
-  EXPECT_THAT(search({"--batch", "16", "--zero", "1"}).error, fails(kBad, "--zero"));
+  EXPECT_THAT(search({"--batch", "16", "--data", "4"}).error, fails(kBad, "--data", "--cluster"));
   EXPECT_THAT(search({"--batch", "16", "--compressors", "none;nonesuch"}).error,
               fails(kBad, "nonesuch"));
   EXPECT_THAT(search({"--batch", "16", "--compressors", "none;none"}).error,
@@ -116,6 +114,56 @@ TEST_F(PlanMesh, BadQuestionsAreNamed) {
   EXPECT_THAT(search({"--batch", "1", "--rows", "1", "--why", "1000"}).error, fails(kBad, "--why"));
   EXPECT_THAT(captured_plan({"--params", "1e6", "--batch", "4"}).error,
               fails(kBad, "--batch", "--cluster"));
+}
+
+// What flags say of a mesh stays, and its time is that of the same row among all.
+TEST_F(PlanMesh, AMeshOfOnesOwnIsPriced) {
+  const CapturedPlan all = search({"--batch", "16", "--rows", "1000"});
+  const CapturedPlan one = search({"--batch", "16", "--parallel", "dp=2,pp=2/gpipe,zero=0",
+                                   "--accumulate", "4", "--recompute", "none", "--why", "1"});
+  ASSERT_TRUE(one.error.ok()) << one.error.message();
+  ASSERT_EQ(count_of(one, "mesh"), 1);
+  EXPECT_GE(count_of(one, "neighbour"), 3) << "among all, not among those given";
+  int same = 0;
+  for (const nlohmann::json& row : all.rows) {
+    if (row["kind"] != "mesh" || row["parallel"] != one.rows[0]["parallel"]) continue;
+    if (row["accumulate"] != 4 || row["recompute"] != "none") continue;
+    ++same;
+    EXPECT_EQ(row["seconds"], one.rows[0]["seconds"]);
+    EXPECT_EQ(row["memory_bytes"], one.rows[0]["memory_bytes"]);
+  }
+  EXPECT_EQ(same, 1);
+  // Part of it is given: the search decides the rest.
+  const CapturedPlan some = search({"--batch", "16", "--micro-batch", "2", "--zero", "1"});
+  ASSERT_TRUE(some.error.ok()) << some.error.message();
+  EXPECT_GT(count_of(some, "mesh"), 2);
+  for (const nlohmann::json& row : some.rows) {
+    if (row["kind"] != "mesh") continue;
+    EXPECT_EQ(row["micro_batch"], 2);
+    EXPECT_EQ(row["zero"], 1);
+  }
+  // As many chunks as it says, of which the search by itself has 2 and 4.
+  const CapturedPlan chunks =
+      search({"--batch", "16", "--parallel", "dp=2,pp=2/breadth-first[chunks=3]", "--rows", "1"});
+  ASSERT_TRUE(chunks.error.ok()) << chunks.error.message();
+  EXPECT_THAT(chunks.rows[0]["parallel"].get<std::string>(), HasSubstr("chunks=3"));
+}
+
+TEST_F(PlanMesh, MeshesThatCannotBePricedAreNamed) {
+  const auto parallel = [&](const std::string& text, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"--batch", "16", "--parallel", text});
+    return search(more).error;
+  };
+  EXPECT_THAT(parallel("dp=3"), fails(kBad, "--parallel dp=3", "4"));
+  EXPECT_THAT(parallel("dp=2,pp=2/1f1b[stages=4+4]"), fails(kBad, "stages=", "--cluster"));
+  EXPECT_THAT(parallel("dp=2,pp=2/chimera[doubling=on]"), fails(kBad, "doubling=on"));
+  EXPECT_THAT(parallel("dp=2,tp=2/megatron[sequence=on]"), fails(kBad, "sequence=on"));
+  EXPECT_THAT(parallel("dp=2,tp=2/hybrid"), fails(kBad, "expected tp=2/megatron"));
+  EXPECT_THAT(parallel("dp=2,pp=2/2bw"), fails(kBad, "2bw", "--allow-stale"));
+  EXPECT_TRUE(parallel("dp=2,pp=2/2bw", {"--allow-stale"}).ok());
+  EXPECT_THAT(parallel("dp=2,zero=1", {"--zero", "1"}), fails(kBad, "zero=1 and --zero 1"));
+  EXPECT_THAT(parallel("dp=4", {"--accumulate", "3"}),
+              fails(kBad, "no mesh of 4 devices for 16 samples", "--parallel dp=4 --accumulate 3"));
 }
 
 // Images are divided by samples, and error feedback and rules are compressors like others.

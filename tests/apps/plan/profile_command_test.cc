@@ -8,6 +8,7 @@
 #include "apps/plan/read_cluster.h"
 #include "apps/profile/link_measurement.h"
 #include "apps/profile/profile.h"
+#include "apps/profile/rounds.h"
 #include "apps/whole_file.h"
 #include "planner/profile/profile_file.h"
 #include "tests/support/fails.h"
@@ -110,6 +111,61 @@ TEST(ProfileCommand, ClustersNameTheirProfiles) {
   ASSERT_TRUE(write_whole_file(folder.path() + "/p.json", "{}").ok());
   EXPECT_THAT(read_cluster(file).error(),
               fails(Code::kInvalidArgument, "c.toml:3:", "p.json:1:", "profile"));
+}
+
+// A measurement that finds one sum, of each of `seconds` in turn, and notes when it was asked.
+Measurement sums(const std::string& name, std::vector<double> seconds, std::string& order) {
+  return {name, [=, &order, turn = std::size_t{0}](Profile& profile) mutable -> Status {
+            order += name;
+            if (turn == seconds.size()) return {Code::kInternal, "no more"};
+            profile.sums.push_back({.elements = 4, .seconds = seconds[turn++]});
+            return {};
+          }};
+}
+
+TEST(ProfileCommand, EachRoundMeasuresEverything) {
+  std::string order;
+  std::vector<Measurement> all{sums("a", {5, 1, 2}, order), sums("b", {7, 9, 8}, order),
+                               sums("c", {3, 4}, order)};
+  all[2].every = 2;
+  EXPECT_EQ(measured_in_all(all, 3), 8);
+  std::vector<std::int64_t> done;
+  const auto told = [&done](std::int64_t so_many, const std::string&) { done.push_back(so_many); };
+  const auto found = measure_by_rounds(all, 3, told);
+  ASSERT_TRUE(found.has_value()) << found.error().message();
+  EXPECT_EQ(order, "abcababc");
+  EXPECT_THAT(done, ::testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  ASSERT_EQ(found.value().sums.size(), 3U);
+  EXPECT_EQ(found.value().sums[0].seconds, 2);
+  EXPECT_EQ(found.value().sums[1].seconds, 8);
+  EXPECT_EQ(found.value().sums[2].seconds, 4);
+  EXPECT_THAT(measure_by_rounds(all, 1, told).error(),
+              fails(Code::kInternal, "profile: a: no more"));
+}
+
+TEST(ProfileCommand, MediansAreOfEachTime) {
+  const auto of = [](double scale) {
+    return Profile{.layers = {{.name = "fc", .forward_seconds = scale, .backward_seconds = -scale}},
+                   .products = {{.seconds = scale}},
+                   .optimizers = {{.name = "sgd", .seconds = scale}},
+                   .codecs = {{.spec = "none",
+                               .encode_seconds = scale,
+                               .decode_seconds = -scale,
+                               .bits_per_element = scale}},
+                   .links = {{.transport = "tcp",
+                              .latency_seconds = scale,
+                              .bytes_per_second = -scale,
+                              .cpu_seconds_per_byte = scale}},
+                   .exchanges = {{.transport = "tcp", .spec = "none", .seconds = scale}},
+                   .messages = {{.transport = "tcp", .seconds = scale, .send_seconds = -scale}},
+                   .sums = {{.seconds = scale}}};
+  };
+  const std::vector<Profile> rounds{of(5), of(1), of(3)};
+  EXPECT_EQ(profile_text(median_profile(rounds).value()), profile_text(of(3)));
+  std::vector<Profile> more = rounds;
+  more[2].links.clear();
+  EXPECT_THAT(median_profile(more).error(),
+              fails(Code::kInternal, "0 links", "expected 1, as the first"));
 }
 
 TEST(ProfileCommand, LinksAreReadOffTwoSizes) {
