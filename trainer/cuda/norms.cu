@@ -162,20 +162,22 @@ struct BatchMeasure : ChannelBlocks {
   template <class Block>
   GW_DEVICE void run(Block& block, Shared& shared) const {
     const float* from = x;
-    const double total = sum(block, shared, [from](std::int64_t i) { return from[i]; });
-    const double mean = total / static_cast<double>(shape.rows * shape.plane);
+    const double mean = sum(block, shared, [from](std::int64_t i) { return from[i]; }) /
+                        static_cast<double>(shape.rows * shape.plane);
     const double around = sum(block, shared, [from, mean](std::int64_t i) {
       const double off = static_cast<double>(from[i]) - mean;
       return off * off;
     });
     if (block.thread() > 0) return;
-    // Not before the sums: they would keep registers, which sm_80 then spills.
+    // The channel is looked up, and the total made of the mean again, so that neither stays in
+    // registers through the second sum: sm_80 and sm_90 have none to spare, and spill.
     const std::int64_t c = block.block();
     const auto count = static_cast<double>(shape.rows * shape.plane);
     saved[c] = static_cast<float>(mean);
     saved[shape.channels + c] = static_cast<float>(1 / std::sqrt(around / count + kNormEpsilon));
     if (statistics == nullptr) return;
     if (c == 0) statistics[0] += count;
+    const double total = mean * count;
     statistics[1 + c] += total;
     statistics[1 + shape.channels + c] += around + mean * total;
   }
