@@ -47,7 +47,9 @@ constexpr double kShortNap = 0.25e-3;
 // While a waiter drives, which wakes this thread when it leaves. On two processors, looks every
 // quarter of a millisecond that find nothing cost large operations a tenth of their speed.
 constexpr double kNapBesideWaiter = 4e-3;
-constexpr double kAttentive = 20e-3;
+// For longer, they cost a rank with one processor of its own a tenth of its training, whose steps
+// have submits some milliseconds apart.
+constexpr double kAttentive = 2e-3;
 // An idle transport is driven this often: a query of the ranks waits 0.4 s for answers.
 constexpr double kLongNap = 0.1;
 // What may end without the engine has so long to do so, or twice as long.
