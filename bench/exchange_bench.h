@@ -18,7 +18,7 @@ struct ExchangeBenchOptions {
   std::vector<std::string> compressors{"none"};  // specs; small tensors are compressed, too
   std::vector<std::int64_t> elements{64};        // of a tensor, fp32
   int rounds = 40;                               // timed, of which the median counts
-  double pause_seconds = 0.4e-3;                 // of computation between two rounds
+  double pause_seconds = 3e-3;                   // of computation between two rounds
 };
 
 struct ExchangeRow {

@@ -24,7 +24,7 @@ struct ExchangeFlags {
   bench::ExchangeBenchOptions bench;
   std::string transport;
   std::int64_t rounds = 40;
-  double pause = 0.4;  // milliseconds
+  double pause = 3;  // milliseconds
   std::string json;
 };
 

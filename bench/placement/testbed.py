@@ -3,7 +3,8 @@
 machine (bench/lab).
 
     bench/placement/testbed.py GRADWIRE --done FILE [--profile FILE] [--rates 100mbit,1gbit,10gbit] [--models mlp,cnn,gpt]
-                               [--meshes none,qsgd,topk,powersgd,tp,pp] [--seconds 3] [--repeats 3] [--table] [--quick]
+                               [--meshes none,qsgd,topk,powersgd,tp,pp] [--seconds 3] [--repeats 3] [--tries 12] [--drift 0.06] [--table]
+                               [--quick]
 
 A cell is a model, a rate and a mesh: two replicas with one of four compressors, two ranks that share tensors, or two stages.
 `gradwire profile` measures beforehand (--profile: a file that is there is taken): links and exchanges between two ranks, each on
@@ -12,13 +13,14 @@ have both at work. Nothing is fitted to the cells, and a link's bandwidth is its
 (Ethernet, IP and TCP frame the rest). A cell is trained --repeats times, for --seconds each, rank 0 on the first core and rank 1
 on the second; the median of the runs' median steps counts.
 
-The machine's speed drifts. Just before and just after each run of a cell a rank alone trains the same model on each core, both at once and
-without exchanges, in micro-batches of the cell's. Ranks that exchange wait for the slower one: of each pair of steps the longer one
-counts, and what their median takes over what the profile foretells is the cell's calibration.
-What is foretold from the profile with all times of processors times that (links keep their rates) stands beside the raw step.
+The machine's speed drifts, by half and more where others share its processors. Beside the profile a rank alone trains each model on
+each core, both at once and without exchanges, in micro-batches of each mesh's; the profile is taken again unless this was as fast
+after it as before it. A rank alone trains just before and just after each run of a cell, too: a run counts where both were within
+--drift (6 %) of what they were beside the profile, and is repeated where not, --tries times at most. A cell of which too few runs
+count has all of them, and a mark.
 
-What is measured is appended to FILE, and not measured again while it is there: a run that was stopped goes on. --table measures
-nothing: it foretells what FILE has anew. Ends with the table, and with the goals, raw and calibrated: of cells of replicas 90 %
+What is measured is appended to FILE, and not measured again while it is there, but where too few runs counted: a run that was stopped
+goes on. --table measures nothing: it foretells what FILE has anew. Ends with the table, and with the goals: of cells of replicas 90 %
 within 15 %; of pairs of one model and rate that are foretold more than 20 % apart 95 % in that order. Wants a machine of its own.
 Exits with 77 where there is no lab.
 """
@@ -39,6 +41,7 @@ PAYLOAD = 1448 / 1538
 WARM_UP = 5  # steps
 CLOSE, CLOSE_SHARE = 0.15, 0.9
 APART, ORDERED_SHARE = 0.2, 0.95
+STEADY, PROFILES = 0.03, 6
 
 # Of each model: the flags that describe it to plan, those that describe it to train, and samples of a step, of which one rank takes
 # 8 to 40 ms. The data sets come with gradwire; the text of the grammar has 25 characters.
@@ -116,24 +119,45 @@ def both_cores(words, seconds, folder):
                 one.kill()
 
 
-def take_profile(gradwire, path, flags, folder):
-    """Links and exchanges of a profile taken alone; what a core does by itself while the other does the same."""
-    call([gradwire, "profile", str(path) + ".alone", "--again", *flags], 600)
-    both_cores([gradwire, "profile", "core{}.json", "--again", "--no-links", *flags], 600, folder)
-    whole = json.loads(pathlib.Path(str(path) + ".alone").read_text())
+def kinds_alone(models, meshes):
+    """Steps of one rank alone that cells are compared with: of a model, samples and micro-batches."""
+    return sorted({(model, *part_of(model, mesh)) for model in models for mesh in meshes})
+
+
+def trained_alone(gradwire, kinds, seconds, folder):
+    found = {}
+    for kind in kinds:
+        step = train_alone(gradwire, *kind, 20, folder)
+        found[kind] = train_alone(gradwire, *kind, steps_in(seconds, step), folder)
+    return found
+
+
+def take_profile(gradwire, path, flags, kinds, profiles, folder):
+    """Links and exchanges of a profile taken alone; what a core does by itself while the other does the same. Beside it, in a file of
+    its own, what a rank alone takes."""
+    for _ in range(profiles):
+        before = trained_alone(gradwire, kinds, 0.4, folder)
+        call([gradwire, "profile", str(path) + ".part", "--again", *flags], 600)
+        both_cores([gradwire, "profile", "core{}.json", "--again", "--no-links", *flags], 600, folder)
+        after = trained_alone(gradwire, kinds, 0.4, folder)
+        drift = statistics.median(after[kind] / before[kind] for kind in kinds)
+        if abs(drift - 1) <= STEADY:
+            break
+        print(f"testbed: behind the profile a rank alone took {drift:.2f} of what it took before: another one", file=sys.stderr, flush=True)
+    whole = json.loads(pathlib.Path(str(path) + ".part").read_text())
     beside = json.loads((pathlib.Path(folder) / "core0.json").read_text())
     whole.update({key: beside[key] for key in OF_A_CORE})
-    os.remove(str(path) + ".alone")
+    os.remove(str(path) + ".part")
+    alone_file(path).write_text(json.dumps([[*kind, min(before[kind], after[kind])] for kind in kinds]))
     path.write_text(json.dumps(whole))
 
 
-def slowed(profile, scale):
-    """The profile of a machine whose processors take `scale` times as long."""
-    if isinstance(profile, list):
-        return [slowed(one, scale) for one in profile]
-    if not isinstance(profile, dict):
-        return profile
-    return {key: value * scale if "seconds" in key else slowed(value, scale) for key, value in profile.items()}
+def alone_file(path):
+    return path.with_name(path.name + ".alone")
+
+
+def read_alone(path):
+    return {(model, batch, accumulate): seconds for model, batch, accumulate, seconds in json.loads(alone_file(path).read_text())}
 
 
 def planned(gradwire, cluster, model, batch, compressors, folder):
@@ -170,20 +194,6 @@ def part_of(model, mesh):
     return MODELS[model][2] // (2 if parallel.startswith("dp=") else 1), accumulate
 
 
-def foretell_alone(gradwire, profile, model, mesh, folder):
-    batch, accumulate = part_of(model, mesh)
-    rows = planned(gradwire, cluster_text(profile, "1gbit").replace("count = 2", "count = 1"), model, batch, "none", folder)
-    return next(row["seconds"] for row in rows if row["accumulate"] == accumulate)
-
-
-def foretell_calibrated(gradwire, profile, row, alone, folder):
-    """Of a kept cell: by how much one rank alone took longer than foretold, and the cell on a machine that much slower."""
-    scale = statistics.median(row["alone"]) / alone
-    path = pathlib.Path(folder) / "slowed.json"
-    path.write_text(json.dumps(slowed(json.loads(profile.read_text()), scale)))
-    return scale, foretell(gradwire, path, row["model"], row["rate"], [row["mesh"]], folder)[row["mesh"]]
-
-
 def median_step(*paths):
     """Seconds: of a step, once memory and connections are there; of several runs the longest of each. Every tenth also compares
     parameters."""
@@ -208,9 +218,9 @@ def train(gradwire, model, rate, mesh, steps, folder):
     return median_step(pathlib.Path(folder) / "cell.jsonl")
 
 
-def train_alone(gradwire, model, mesh, steps, folder):
+def train_alone(gradwire, model, batch, accumulate, steps, folder):
     """Seconds of a step of one rank on each core, both at once: of the slower one."""
-    both_cores(train_words(gradwire, model, *part_of(model, mesh), steps, "alone{}.jsonl"), 120, folder)
+    both_cores(train_words(gradwire, model, batch, accumulate, steps, "alone{}.jsonl"), 120, folder)
     return median_step(*(pathlib.Path(folder) / f"alone{core}.jsonl" for core in range(2)))
 
 
@@ -218,45 +228,51 @@ def steps_in(seconds, step):
     return int(min(max(seconds / step, 20), 5000))
 
 
-def measure(gradwire, model, rate, mesh, seconds, repeats, folder):
+def measure(gradwire, model, rate, mesh, beside_profile, words, folder):
     """A cell, with a rank alone before and behind each of its runs."""
-    alone_steps = steps_in(seconds / 2, train_alone(gradwire, model, mesh, 20, folder))
-    steps = steps_in(seconds, train(gradwire, model, rate, mesh, 20, folder))
-    alone, runs = [train_alone(gradwire, model, mesh, alone_steps, folder)], []
-    for _ in range(repeats):
-        runs.append(train(gradwire, model, rate, mesh, steps, folder))
-        alone.append(train_alone(gradwire, model, mesh, alone_steps, folder))
-    return {"model": model, "rate": rate, "mesh": mesh, "measured": statistics.median(runs), "steps": steps, "runs": runs, "alone": alone}
+    kind = (model, *part_of(model, mesh))
+    alone_steps = steps_in(words.seconds / 4, beside_profile[kind])
+    steps = steps_in(words.seconds, train(gradwire, model, rate, mesh, 20, folder))
+
+    def slowness():
+        return train_alone(gradwire, *kind, alone_steps, folder) / beside_profile[kind]
+
+    runs, counted, before = [], [], slowness()
+    while len(counted) < words.repeats and len(runs) < words.tries:
+        took = train(gradwire, model, rate, mesh, steps, folder)
+        after = slowness()
+        runs.append([took, before, after])
+        if max(abs(before - 1), abs(after - 1)) <= words.drift:
+            counted.append(took)
+        before = after
+    enough = len(counted) == words.repeats
+    measured = statistics.median(counted if enough else [run[0] for run in runs])
+    return {"model": model, "rate": rate, "mesh": mesh, "measured": measured, "steps": steps, "enough": enough, "runs": runs}
 
 
-def order(cells, foretold="foretold"):
+def order(cells):
     """Pairs of one model and rate that are foretold apart, and how many of them are measured in that order."""
     pairs = right = 0
     for one, other in itertools.combinations(cells, 2):
-        both = one[foretold], other[foretold]
+        both = one["foretold"], other["foretold"]
         if (one["model"], one["rate"]) == (other["model"], other["rate"]) and max(both) > (1 + APART) * min(both):
             pairs += 1
-            right += (one[foretold] < other[foretold]) == (one["measured"] < other["measured"])
+            right += (one["foretold"] < other["foretold"]) == (one["measured"] < other["measured"])
     return pairs, right
 
 
 def print_table(cells):
-    print(f"{'model':>6} {'rate':>8} {'mesh':>9} {'foretold ms':>12} {'one rank':>9} {'calibrated ms':>14} {'measured ms':>12} "
-          f"{'measured/foretold':>18} {'/calibrated':>12}")
+    print(f"{'model':>6} {'rate':>8} {'mesh':>9} {'foretold ms':>12} {'measured ms':>12} {'measured/foretold':>18}  {'runs':>5}")
     for cell in cells:
-        told = ""
-        for key, width in (("foretold", 18), ("scaled", 12)):
-            ratio = cell["measured"] / cell[key]
-            told += f" {ratio:>{width}.3f}{'*' if abs(ratio - 1) > CLOSE else ' '}"
-        print(f"{cell['model']:>6} {cell['rate']:>8} {cell['mesh']:>9} {cell['foretold'] * 1e3:>12.3f} {cell['scale']:>9.3f} "
-              f"{cell['scaled'] * 1e3:>14.3f} {cell['measured'] * 1e3:>12.3f}{told}".rstrip())
-    print("# one rank: its step, measured around the cell, over the foretold one")
+        ratio = cell["measured"] / cell["foretold"]
+        print(f"{cell['model']:>6} {cell['rate']:>8} {cell['mesh']:>9} {cell['foretold'] * 1e3:>12.3f} {cell['measured'] * 1e3:>12.3f} "
+              f"{ratio:>18.3f}{'*' if abs(ratio - 1) > CLOSE else ' '} {len(cell['runs']):>5}{'' if cell['enough'] else '  unsteady'}")
+    print("# runs: until enough counted; unsteady: too few did, and the median is of all")
     replicas = [cell for cell in cells if MESHES[cell["mesh"]][0].startswith("dp=")]
-    for key, name in (("foretold", "raw"), ("scaled", "calibrated")):
-        close = sum(abs(cell["measured"] / cell[key] - 1) <= CLOSE for cell in replicas)
-        pairs, right = order(cells, key)
-        print(f"# {name}: {close} of {len(replicas)} cells of replicas within {CLOSE:.0%} (goal: {CLOSE_SHARE:.0%} of them); "
-              f"{right} of {pairs} pairs foretold more than {APART:.0%} apart in order (goal: {ORDERED_SHARE:.0%} of them)")
+    close = sum(abs(cell["measured"] / cell["foretold"] - 1) <= CLOSE for cell in replicas)
+    pairs, right = order(cells)
+    print(f"# {close} of {len(replicas)} cells of replicas within {CLOSE:.0%} (goal: {CLOSE_SHARE:.0%} of them); {right} of {pairs} pairs "
+          f"foretold more than {APART:.0%} apart in order (goal: {ORDERED_SHARE:.0%} of them)")
 
 
 def main():
@@ -269,6 +285,8 @@ def main():
     parser.add_argument("--meshes", default=",".join(MESHES))
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--tries", type=int, default=12)
+    parser.add_argument("--drift", type=float, default=0.06)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--quick", action="store_true", help="a quick profile, to try the command")
     words = parser.parse_args()
@@ -279,12 +297,16 @@ def main():
         for line in words.done.read_text().splitlines():
             row = json.loads(line)
             known[row["model"], row["rate"], row["mesh"]] = row
+    kinds = kinds_alone(words.models.split(","), words.meshes.split(","))
     models, rates, meshes = words.models.split(","), words.rates.split(","), words.meshes.split(",")
     total, cells, start, fresh = len(models) * len(rates) * len(meshes), [], time.monotonic(), 0
     with tempfile.TemporaryDirectory() as folder:
         if not profile.is_file():
             print(f"testbed: measuring the machine: {profile}", file=sys.stderr, flush=True)
-            take_profile(gradwire, profile, QUICK if words.quick else PROFILE, folder)
+            take_profile(gradwire, profile, QUICK if words.quick else PROFILE, kinds, 1 if words.quick else PROFILES, folder)
+        beside_profile = read_alone(profile)
+        if missing := [kind for kind in kinds if kind not in beside_profile]:
+            raise SystemExit(f"{alone_file(profile)} has no steps of {missing[0]} alone (expected a profile that was taken for these cells)")
         for model in models:
             for rate in rates:
                 foretold = foretell(gradwire, profile, model, rate, meshes, folder)
@@ -295,19 +317,17 @@ def main():
                     row = known.get((model, rate, mesh))
                     if not row and words.table:
                         continue
-                    fresh_one = not row
+                    fresh_one = not row or (not row["enough"] and not words.table)
                     if fresh_one:
-                        row = measure(gradwire, model, rate, mesh, words.seconds, words.repeats, folder)
+                        row = measure(gradwire, model, rate, mesh, beside_profile, words, folder)
                         with words.done.open("a") as out:
                             out.write(json.dumps(row) + "\n")
-                    alone = foretell_alone(gradwire, profile, model, mesh, folder)
-                    scale, scaled = foretell_calibrated(gradwire, profile, row, alone, folder)
-                    cells.append({**row, "foretold": foretold[mesh], "scale": scale, "scaled": scaled})
+                    cells.append({**row, "foretold": foretold[mesh]})
                     if fresh_one:
                         fresh += 1
                         left = (total - len(cells)) * (time.monotonic() - start) / fresh
                         print(f"testbed: {len(cells)} of {total}  {model} {rate} {mesh}  {row['measured'] * 1e3:.3f} ms "
-                              f"(foretold {foretold[mesh] * 1e3:.3f}, calibrated {scaled * 1e3:.3f})  "
+                              f"(foretold {foretold[mesh] * 1e3:.3f}), {len(row['runs'])} runs  "
                               f"ETA {int(left // 60)}:{int(left % 60):02}", file=sys.stderr, flush=True)
     print_table(cells)
 

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <numeric>
 
 #include "base/elements.h"
 #include "base/text.h"
 #include "device/ops.h"
 #include "device/pages.h"
 #include "trainer/batch_pass.h"
+#include "trainer/data/order.h"
+#include "trainer/memory/memory_arena.h"
 #include "trainer/optimizers/optimizer.h"
 
 namespace gradwire {
@@ -31,6 +32,17 @@ double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values.empty() ? 0 : values[values.size() / 2];
 }
+
+Result<Buffer> held_elements(std::int64_t count) {
+  return MemoryArena().allocate(MemoryClass::kOther,
+                                static_cast<std::size_t>(count) * sizeof(float));
+}
+std::span<float> elements_of(Buffer& buffer) {
+  const ByteSpan bytes = buffer.bytes();
+  return {reinterpret_cast<float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+constexpr double kLearningRate = 1e-3;
 
 // What a pass does besides its layers.
 constexpr const char* kBesides = "loss";
@@ -103,19 +115,27 @@ Result<std::vector<ProfiledLayer>> measure_layers(const Model<float>& model, con
                          static_cast<long long>(data.train().count())));
   }
   GW_ASSIGN(BatchPass pass, BatchPass::create(model, data, rows));
-  std::vector<float> params(static_cast<std::size_t>(parameter_elems(model.parameters())));
+  // Where training has them: how tensors lie to one another decides what a cache can keep.
+  GW_ASSIGN(Buffer held_params, held_elements(parameter_elems(model.parameters())));
+  GW_ASSIGN(Buffer held_grads, held_elements(model.gradients().elems()));
+  const std::span<float> params = elements_of(held_params);
+  const std::span<float> grads = elements_of(held_grads);
   init_parameters<float>(model.parameters(), 1, params);
-  std::vector<float> grads(static_cast<std::size_t>(model.gradients().elems()));
-  std::vector<std::uint32_t> samples(static_cast<std::size_t>(rows));
-  std::iota(samples.begin(), samples.end(), 0U);
+  // Other samples in each pass, and other parameters, as in training: a processor that has seen a
+  // pass before foresees its branches.
+  DataOrder order(rows, 1, Shuffle::kUniform, data.train().count());
+  GW_ASSIGN(const auto optimizer,
+            make_optimizer({.name = "sgd"}, whole_slices(model.parameters())));
   PassTimes times;
   const OnTrainerSpan told = [&times](const TrainerSpan& span) { times.hear(span); };
   pass.tell(&told);
   std::map<std::string, LayerRounds> all;
   for (int round = -1; round < rounds; ++round) {
+    const auto samples = order.epoch(round + 1);
     GW_TRY(pass.run(params, {.samples = samples}, grads, [](int) { return Status(); }).error());
     if (round >= 0) times.end_round(all);
     times.clear();
+    GW_TRY(optimizer->step(params, grads, kLearningRate));
   }
   std::vector<ProfiledLayer> layers;
   const auto add = [&](const ProfiledLayer& shape, const std::string& name) {

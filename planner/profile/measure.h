@@ -18,9 +18,9 @@ ProfiledLayer profiled_shape(const Model<float>& model, std::size_t layer);
 ProfiledLayer profiled_loss(const SampleShape& output);
 
 // One entry for each layer of the model, named "LABEL LAYER", in its order, and one for loading and
-// the loss: medians of `rounds` passes, after one that is not counted, of micro-batches with the
-// first `rows` training samples of `data`. As training computes them on the host, on the calling
-// thread. kInvalidArgument: rows or rounds below 1, more rows than there are samples, a model that
+// the loss: medians of `rounds` passes, after one that is not counted, of micro-batches with `rows`
+// training samples of `data`, others in each pass, and a step of sgd between passes. As training
+// computes them on the host, on the calling thread. kInvalidArgument: rows or rounds below 1, more rows than there are samples, a model that
 // is not of the data.
 Result<std::vector<ProfiledLayer>> measure_layers(const Model<float>& model, const DataSet& data,
                                                   const std::string& label, std::int64_t rows,
