@@ -204,6 +204,65 @@ def messages_of_anyone(rank, size):
         assert seen == set(range(1, size)), seen
 
 
+def messages_that_come_later(rank, size):
+    """wait() of a receive holds back the stream that is current then, not the host, until the message is there."""
+    store = dist.distributed_c10d._get_default_store()
+    own, _ = stream()
+    reader, _ = stream()
+    others = range(1, size)
+    if rank == 0:
+        store.wait([f"{other} has waited" for other in others], datetime.timedelta(seconds=60))
+        time.sleep(0.2)
+        for other in others:
+            dist.send(torch.full((COUNT,), float(other)), other)
+        return
+    with own:
+        tensor = torch.full((COUNT,), -1.0)
+        torch.accelerator.current_stream().synchronize()
+        work = dist.irecv(tensor, 0)
+    with reader:
+        work.wait()
+        seen = tensor.clone()
+        store.set(f"{rank} has waited", "1")
+        assert torch.equal(seen.cpu(), torch.full((COUNT,), float(rank), device="cpu")), seen
+
+
+def copies_behind_the_end(rank, size):
+    """A message for a tensor with gaps is there, and its copy into them is not: it has not completed, and who waits follows the copy."""
+    store = dist.distributed_c10d._get_default_store()
+    own, address = stream()
+    reader, _ = stream()
+    others = range(1, size)
+    if rank == 0:
+        store.wait([f"{other} is held back" for other in others], datetime.timedelta(seconds=60))
+        for other in others:
+            dist.send(torch.full((GAPS,), float(other)), other)
+        store.set("all are sent", "1")
+        return
+    with own:
+        whole = torch.zeros(2 * GAPS)
+        work = dist.irecv(whole[::2], 0)
+        torch.accelerator.current_stream().synchronize()  # the receive is behind what the stream had to do
+        torch.emulated.calls.hold(address)
+    store.set(f"{rank} is held back", "1")
+    store.wait(["all are sent"], datetime.timedelta(seconds=60))
+    time.sleep(0.3)
+    assert not work.is_completed()
+    try:
+        work.wait(datetime.timedelta(seconds=0.2))
+        raise AssertionError("wait() did not end at its limit")
+    except RuntimeError as error:
+        assert "has not ended within the 0.2" in str(error), error
+    with reader:
+        work.wait()
+        seen = whole.clone()
+    time.sleep(0.1)
+    torch.emulated.calls.release(address)
+    with reader:
+        assert torch.equal(seen.cpu()[::2], torch.full((GAPS,), float(rank), device="cpu")), seen
+    assert work.is_completed()
+
+
 def monitored_barriers(rank, size):
     """A monitored barrier is passed when the last rank has come."""
     store = dist.distributed_c10d._get_default_store()
@@ -404,6 +463,12 @@ class OnADevice(unittest.TestCase):
 
     def test_messages_of_anyone(self):
         self.on_ranks(messages_of_anyone)
+
+    def test_messages_that_come_later(self):
+        self.on_ranks(messages_that_come_later)
+
+    def test_copies_behind_the_end(self):
+        self.on_ranks(copies_behind_the_end)
 
     def test_monitored_barriers(self):
         self.on_ranks(monitored_barriers)
