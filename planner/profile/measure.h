@@ -20,8 +20,8 @@ ProfiledLayer profiled_loss(const SampleShape& output);
 // One entry for each layer of the model, named "LABEL LAYER", in its order, and one for loading and
 // the loss: medians of `rounds` passes, after one that is not counted, of micro-batches with `rows`
 // training samples of `data`, others in each pass, and a step of sgd between passes. As training
-// computes them on the host, on the calling thread. kInvalidArgument: rows or rounds below 1, more rows than there are samples, a model that
-// is not of the data.
+// computes them on the host, on the calling thread. kInvalidArgument: rows or rounds below 1, more
+// rows than there are samples, a model that is not of the data.
 Result<std::vector<ProfiledLayer>> measure_layers(const Model<float>& model, const DataSet& data,
                                                   const std::string& label, std::int64_t rows,
                                                   int rounds);
