@@ -71,6 +71,28 @@ Status add_codec(const std::string& spec, std::int64_t elements, int rounds, Pro
   return {};
 }
 
+void add_links(const MeasurementOptions& o, std::vector<Measurement>& all) {
+  const int link_rounds = std::clamp(o.link_rounds, 1, o.rounds);
+  const int every = (o.rounds + link_rounds - 1) / link_rounds;
+  for (const std::string& transport : o.transports) {
+    all.push_back({"two ranks over " + transport,
+                   [=, seconds = o.seconds / link_rounds](Profile& profile) -> Status {
+                     GW_ASSIGN(const ProfiledLink link, measure_link(transport, seconds));
+                     profile.links.push_back(link);
+                     return {};
+                   },
+                   every});
+    // Of few rounds the median is of nothing: they are short, and begin behind one another's waits.
+    constexpr int kRounds = 6;
+    const int rounds = (kRounds * o.rounds + link_rounds - 1) / link_rounds;
+    all.push_back({"exchanges over " + transport,
+                   [=, compressors = o.compressors, elements = o.elements](Profile& profile) {
+                     return measure_exchanges(transport, compressors, elements, rounds, profile);
+                   },
+                   every});
+  }
+}
+
 }  // namespace
 
 std::vector<Measurement> measurements(const MeasurementOptions& o) {
@@ -113,25 +135,7 @@ std::vector<Measurement> measurements(const MeasurementOptions& o) {
                      }});
     }
   }
-  const int link_rounds = std::clamp(o.link_rounds, 1, o.rounds);
-  const int every = (o.rounds + link_rounds - 1) / link_rounds;
-  for (const std::string& transport : o.transports) {
-    all.push_back({"two ranks over " + transport,
-                   [=, seconds = o.seconds / link_rounds](Profile& profile) -> Status {
-                     GW_ASSIGN(const ProfiledLink link, measure_link(transport, seconds));
-                     profile.links.push_back(link);
-                     return {};
-                   },
-                   every});
-    // Of few rounds the median is of nothing: they are short, and begin behind one another's waits.
-    constexpr int kRounds = 6;
-    const int rounds = (kRounds * o.rounds + link_rounds - 1) / link_rounds;
-    all.push_back({"exchanges over " + transport,
-                   [=, compressors = o.compressors, elements = o.elements](Profile& profile) {
-                     return measure_exchanges(transport, compressors, elements, rounds, profile);
-                   },
-                   every});
-  }
+  add_links(o, all);
   return all;
 }
 
