@@ -60,6 +60,7 @@ nlohmann::ordered_json answer_json(const char* kind, const MeshAnswer& answer) {
   json["bound_seconds"] = static_cast<double>(answer.bound) * kNanoseconds;
   json["fits"] = fits(answer);
   json["memory_bytes"] = answer.most_memory();
+  json["needed_bytes"] = answer.most_needed();
   json["device_bytes"] = answer.room;
   for (const NamedPhase& phase : named_phases(answer.phases)) {
     json[std::string(phase.name) + "_seconds"] = static_cast<double>(phase.ticks) * kNanoseconds;
@@ -154,7 +155,7 @@ std::string mesh_table(const MeshSearchResult& result) {
       text += format(" %7.1f%%", share_of(phase.ticks, row.ticks));
     }
     text += format(" %10s %4.0f%% %10s\n", size_text(row.most_memory()).c_str(),
-                   share_of(row.most_memory(), row.room),
+                   share_of(row.most_needed(), row.room),
                    amount_of(row.bytes.data + row.bytes.messages + row.bytes.tensors).c_str());
   }
   text +=
@@ -195,8 +196,11 @@ std::string why_text(std::int64_t number, const MeshAnswer& row,
       format("sent by a rank: %s of gradients and parameters, %s between stages, %s of tensors\n",
              amount_of(row.bytes.data).c_str(), amount_of(row.bytes.messages).c_str(),
              amount_of(row.bytes.tensors).c_str());
-  text += format("rank %d is the fullest: %s of %s\n\n", row.fullest,
+  text += format("rank %d is the fullest: %s of %s", row.fullest,
                  size_text(row.most_memory()).c_str(), size_text(row.room).c_str());
+  const std::int64_t more = row.most_needed() - row.most_memory();
+  if (more > 0) text += "; gradients on their way take at most " + size_text(more) + " more";
+  text += "\n\n";
   return text + memory_text(row) + near_text(row, near);
 }
 

@@ -1,5 +1,6 @@
 #include "planner/mesh/mesh_memory.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -32,6 +33,25 @@ RunMemoryQuestion question_of(const MeshProblem& problem, const MeshChoice& choi
   asked.whole_gradients = problem.precision == Precision::kF16 && choice.compressor != "none";
   asked.labels = problem.labels;
   return asked;
+}
+
+// As a rank's ReducedGradients have them.
+std::int64_t on_their_way(const MeshProblem& problem, const MeshChoice& choice,
+                          const Model<float>& held) {
+  if (choice.zero < 2 || choice.dp * choice.pipes() == 1) return 0;
+  const std::int64_t element = problem.precision == Precision::kF32 ? 4 : 2;
+  const auto bytes_of = [element](std::int64_t elems) { return element * elems; };
+  std::int64_t largest = 0;
+  for (std::size_t layer = 0; layer < held.layers(); ++layer) {
+    const auto [first, end] = held.parameters_of(layer);
+    std::int64_t elems = 0;
+    for (int index = first; index < end; ++index) {
+      elems += held.parameters()[static_cast<std::size_t>(index)].shape.elems();
+    }
+    largest = std::max(largest, bytes_of(elems));
+  }
+  return std::min(bytes_of(parameter_elems(held.parameters())),
+                  kBucketsOnTheirWay * problem.bucket_bytes + largest);
 }
 
 }  // namespace
@@ -109,8 +129,10 @@ Result<std::vector<MeshRankMemory>> MeshMemory::of(const MeshChoice& choice,
     GW_ASSIGN(RunMemory memory, run_memory(held_here, asked));
     GW_ASSIGN(memory.device[static_cast<std::size_t>(MemoryClass::kCommunication)],
               held(choice, compression, held_here, layers));
+    // Where gradients are whole for a while that is counted already.
+    const std::int64_t more = memory.whole_sums ? 0 : on_their_way(problem_, choice, held_here);
     ranks.push_back({static_cast<int>(ranks.size()), std::move(stages),
-                     parameter_elems(held_here.parameters()), memory.device});
+                     parameter_elems(held_here.parameters()), memory.device, more});
     return {};
   };
   if (choice.pp == 1) {

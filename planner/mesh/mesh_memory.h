@@ -22,7 +22,12 @@ struct MeshRankMemory {
   std::vector<int> stages = {};  // ascending
   std::int64_t parameters = 0;   // elements
   MemoryByClass bytes = {};
+  // At most, of gradients on their way under ZeRO 2 and 3, beside what is held: how many of them
+  // there are at a time is a matter of what the exchange takes.
+  std::int64_t on_their_way = 0;
   std::int64_t total() const;
+  // What its device must have room for.
+  std::int64_t most() const { return total() + on_their_way; }
 };
 
 // Keeps the stages of the last question, which ZeRO stages and compressors share. Not thread-safe.

@@ -48,7 +48,7 @@ void set_memory(const MeshProblem& problem, const MeshLinks& links, MeshAnswer& 
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (std::size_t rank = 0; rank < answer.memory.size(); ++rank) {
     const std::int64_t room = problem.device_mem > 0 ? problem.device_mem : links.memory[rank];
-    const std::int64_t left = room - answer.memory[rank].total();
+    const std::int64_t left = room - answer.memory[rank].most();
     if (left >= least) continue;
     least = left;
     answer.fullest = static_cast<int>(rank);
@@ -160,7 +160,7 @@ class MeshSearch {
             format("no mesh fits (%s; the smallest of those looked at, %s, needs %lld bytes on "
                    "rank %d of its pipeline, whose device has %lld)",
                    why.c_str(), to_string(smallest_->choice).c_str(),
-                   static_cast<long long>(smallest_->most_memory()), smallest_->fullest,
+                   static_cast<long long>(smallest_->most_needed()), smallest_->fullest,
                    static_cast<long long>(smallest_->room))};
   }
 
@@ -292,7 +292,7 @@ class MeshSearch {
   }
 
   static std::int64_t beyond(const MeshAnswer& answer) {
-    return answer.most_memory() - answer.room;
+    return answer.most_needed() - answer.room;
   }
 
   // Whether only the names of ZeRO stage and recompute tell it from `row`, which came before it.
@@ -321,7 +321,7 @@ class MeshSearch {
 
 }  // namespace
 
-bool fits(const MeshAnswer& answer) { return answer.most_memory() <= answer.room; }
+bool fits(const MeshAnswer& answer) { return answer.most_needed() <= answer.room; }
 
 Result<MeshSearchResult> search_mesh(const MeshProblem& problem, const MeshSearchOptions& options) {
   GW_ASSIGN(Codecs codecs, codecs_of(problem));

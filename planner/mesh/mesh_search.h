@@ -45,7 +45,9 @@ struct MeshAnswer {
   MeshPhases phases = {};
   MeshBytes bytes = {};
 
+  // Of the fullest rank: what it holds, and that with what may be on its way.
   std::int64_t most_memory() const { return memory[static_cast<std::size_t>(fullest)].total(); }
+  std::int64_t most_needed() const { return memory[static_cast<std::size_t>(fullest)].most(); }
 };
 
 struct MeshSearchOptions {

@@ -215,14 +215,14 @@ TEST(MeshSearch, RowsFitAndWhatDoesNotIsCounted) {
   ASSERT_TRUE(found.has_value()) << found.error().message();
   const MeshSearchResult& free = found.value();
   std::int64_t most = 0;
-  for (const MeshAnswer& row : free.rows) most = std::max(most, row.most_memory());
+  for (const MeshAnswer& row : free.rows) most = std::max(most, row.most_needed());
   problem.device_mem = most / 2;
   const auto fitted = search_mesh(problem, {.rows = 1000});
   ASSERT_TRUE(fitted.has_value()) << fitted.error().message();
   const MeshSearchResult& tight = fitted.value();
   std::set<std::string> fitting;
   for (const MeshAnswer& row : free.rows) {
-    if (row.most_memory() <= problem.device_mem) fitting.insert(to_string(row.choice));
+    if (row.most_needed() <= problem.device_mem) fitting.insert(to_string(row.choice));
   }
   std::set<std::string> kept;
   for (const MeshAnswer& row : tight.rows) kept.insert(to_string(row.choice));

@@ -46,10 +46,13 @@ struct RunMemoryQuestion {
 
 using MemoryByClass = std::array<std::int64_t, kMemoryClasses>;
 
+// Under stages 2 and 3: buckets whose gradients are in work or being filled, at most.
+inline constexpr std::int64_t kBucketsOnTheirWay = 3;
+
 // Bytes: of parameters, gradients, master and moments what stays between steps; of what is gathered
 // for a while, of activations and workspace the most there is at a time. Stages 2 and 3 hold beside
-// them the gradients that are on their way, at most ReducedGradients::kOutstanding buckets and a
-// layer. Where they add up several micro-batches before they reduce the sum (which they do not with
+// them the gradients that are on their way, at most kBucketsOnTheirWay buckets and a layer. Where
+// they add up several micro-batches before they reduce the sum (which they do not with
 // reduce_each), or need whole gradients, they hold all of it, in the latter case for a while:
 // `whole_sums`, and gradients are the most there is at a time, too. On a CUDA device nothing comes
 // and goes: what is gathered, or on its way, are whole tensors, all of them. Without communication,

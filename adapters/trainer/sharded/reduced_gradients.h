@@ -13,6 +13,7 @@
 #include "gradwire/buffer.h"
 #include "gradwire/communicator.h"
 #include "gradwire/registry.h"
+#include "trainer/accounts/run_memory.h"
 #include "trainer/memory/trainer_memory.h"
 #include "trainer/step/step_gradients.h"
 #include "trainer/step/stored_kernels.h"
@@ -28,7 +29,7 @@ namespace gradwire {
 class ReducedGradients final : public GradientExchange {
  public:
   // Buckets whose gradients are in work or being filled, from stage 2 on.
-  static constexpr std::int64_t kOutstanding = 3;
+  static constexpr std::int64_t kOutstanding = kBucketsOnTheirWay;
 
   // Collective; layout and replicas are borrowed, as is the trainer's memory.
   static Result<std::unique_ptr<ReducedGradients>> create(
