@@ -12,8 +12,9 @@ namespace gradwire {
 // before runs meanwhile; what it is given later waits. Who closes one sees to it that it is opened.
 class StreamGate {
  public:
-  // kUnsupported, and nothing is enqueued, for a stream of the host, on a device or a driver whose
-  // streams cannot wait for a word of memory, and where the stream is captured as a CUDA graph.
+  // kUnsupported, and nothing is enqueued, for a stream of the host, for CUDA's default stream, on
+  // a device or a driver whose streams cannot wait for a word of memory, and where the stream is
+  // captured as a CUDA graph.
   static Result<std::unique_ptr<StreamGate>> close(const Stream& stream);
   virtual ~StreamGate() = default;
   virtual void open() = 0;

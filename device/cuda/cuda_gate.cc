@@ -87,6 +87,13 @@ class CudaGate final : public StreamGate {
 }  // namespace
 
 Result<std::unique_ptr<StreamGate>> close_gate(const Stream& stream) {
+  // Memory is freed in the order of that stream, and blocking streams keep to it: what held it back
+  // would hold them back, and perhaps what opens the gate.
+  static void* const legacy = reinterpret_cast<void*>(std::uintptr_t{1});  // cudaStreamLegacy
+  if (stream.native == nullptr || stream.native == legacy) {
+    return Status(Code::kUnsupported,
+                  "a gate on CUDA's default stream (expected another stream, or the host to wait)");
+  }
   GW_TRY(refuse_capture("a wait for the host", stream));
   const OnDevice here(stream.device);
   GW_TRY(here.status());
