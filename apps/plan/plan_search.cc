@@ -146,6 +146,25 @@ std::string other_layouts(const StageCost& cost, const std::vector<PlacedStage>&
   return {};
 }
 
+// What Alpa chose within stages: the step that is simulated has replicas there.
+std::string layouts_text(const StageCost& cost, const std::vector<PlacedStage>& stages) {
+  std::string text;
+  int number = 0;
+  for (const PlacedStage& stage : stages) {
+    const int at = number++;
+    if (stage.replicas() == 1) continue;
+    text += format("layouts of stage %d:", at);
+    int layer = stage.first_layer;
+    for (const LayerLayout layout : best_layouts(cost, stage).layouts) {
+      text += " " + cost.graph().at(layer++).name + " " + std::string(to_string(layout)) + ",";
+    }
+    text.back() = '\n';
+  }
+  return text +
+         "simulated, in the timeline and in the times beside it are replicas in place of these "
+         "layouts\n";
+}
+
 // Its time under 1F1B, and what its devices hold.
 Result<StrategyTime> stages_time(const StageCost& cost, const std::vector<PlacedStage>& stages) {
   StrategyTime time;
@@ -182,6 +201,7 @@ Status search_stages(const SearchQuestion& q, const OperatorGraph& graph, const 
   found.answer.time.over = 0;  // its method holds it to memory, and counts contexts its own way
   found.output = {stages_text(cost, partitioned, run.simulation.makespan),
                   stages_lines(cost, partitioned, run.simulation.makespan)};
+  if (!found.answer.other_layouts.empty()) found.output.text += layouts_text(cost, stages);
   return finish(q, graph, cluster, found,
                 [&cost](const GraphMesh& mesh) { return stages_time(cost, stages_of(mesh)); });
 }

@@ -326,7 +326,7 @@ bool fits(const MeshAnswer& answer) { return answer.most_needed() <= answer.room
 Result<MeshSearchResult> search_mesh(const MeshProblem& problem, const MeshSearchOptions& options) {
   GW_ASSIGN(Codecs codecs, codecs_of(problem));
   GW_ASSIGN(MeshChoices choices, mesh_choices(problem));
-  if (!options.among.empty()) choices.all = options.among;
+  if (!options.among.empty()) choices = {.all = options.among, .left_out = {}};
   return MeshSearch(problem, options, std::move(choices), std::move(codecs)).run();
 }
 

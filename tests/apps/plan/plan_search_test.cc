@@ -93,6 +93,22 @@ TEST(PlanSearch, PartitionersHaveStages) {
   }
 }
 
+// Layouts that Alpa chose are listed, and that the simulated step has them not is said.
+TEST(PlanSearch, LayoutsWithinStagesAreListed) {
+  const Files files;
+  const CapturedPlan plan =
+      files.of_model({"--graph", "mlp", "--image", "1x32x32", "--hidden", "4096,4096", "--batch",
+                      "256", "--method", "alpa", "--micro-batches", "8"});
+  ASSERT_TRUE(plan.error.ok()) << plan.error.message();
+  EXPECT_THAT(plan.text, HasSubstr("has the layout"));
+  EXPECT_THAT(plan.text, HasSubstr("layouts of stage 0: "));
+  EXPECT_THAT(plan.text, HasSubstr("are replicas in place of these layouts"));
+  const CapturedPlan dapple =
+      files.of_model({"--graph", "mlp", "--image", "1x32x32", "--hidden", "4096,4096", "--batch",
+                      "256", "--method", "dapple", "--micro-batches", "8"});
+  EXPECT_EQ(dapple.text.find("layouts of stage"), std::string::npos);
+}
+
 // Devices that are slow beside their links, so that operators are divided.
 std::string slow_cluster() {
   std::string slow = kCluster;
