@@ -30,7 +30,7 @@ inline constexpr char kPlanMeshPage[] = R"page(<!doctype html>
 <canvas class="line" id="timeline"></canvas>
 <h2>Memory of the ranks of its pipeline</h2>
 <div class="chart"><canvas id="memory"></canvas></div>
-<p class="small"><span id="room"></span> Held as gradwire train --memory counts it; communication is at most so much of compressors whose payloads vary in length; under ZeRO 2 and 3 buckets on their way come on top.</p>
+<p class="small"><span id="room"></span> Held as gradwire train --memory counts it; communication is at most so much of compressors whose payloads vary in length; under ZeRO 2 and 3 gradients on their way come on top, and count for whether it fits.</p>
 <h2>Time and memory of the rows</h2>
 <div class="chart"><canvas id="points"></canvas></div>
 <h2>All rows</h2>
