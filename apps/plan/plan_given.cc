@@ -92,11 +92,7 @@ Result<std::vector<MeshChoice>> given_choices(const MeshProblem& problem, const 
     if (matches(given, choice)) found.push_back(std::move(choice));
   }
   if (!found.empty()) return found;
-  std::string why;
-  for (const auto& [reason, count] : choices.left_out) {
-    why += format("%s%lld: %s", why.empty() ? "" : "; ", static_cast<long long>(count),
-                  reason.c_str());
-  }
+  const std::string why = reasons_text(choices.left_out);
   return Status(
       Code::kInvalidArgument,
       format("no mesh of %d devices for %lld samples is as %s says (expected numbers that divide "

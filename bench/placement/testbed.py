@@ -44,7 +44,7 @@ APART, ORDERED_SHARE = 0.2, 0.95
 STEADY, PROFILES = 0.03, 6
 
 # Of each model: the flags that describe it to plan, those that describe it to train, and samples of a step, of which one rank takes
-# 8 to 40 ms. The data sets come with gradwire; the text of the grammar has 25 characters.
+# 6 to 20 ms. The data sets come with gradwire; the text of the grammar has 25 characters.
 MODELS = {
     "mlp": (["--model", "mlp", "--image", "1x8x8", "--hidden", "512,256"], ["--model", "mlp", "--data", "digits", "--hidden", "512,256"], 512),
     "cnn": (["--model", "cnn", "--image", "1x8x8"], ["--model", "cnn", "--data", "digits"], 512),

@@ -144,11 +144,7 @@ class MeshSearch {
 
   Status nothing() {
     look_for_smallest();
-    std::string why;
-    for (const auto& [reason, count] : result_.left_out) {
-      why += format("%s%lld: %s", why.empty() ? "" : "; ", static_cast<long long>(count),
-                    reason.c_str());
-    }
+    const std::string why = reasons_text(result_.left_out);
     if (!smallest_) {
       return {Code::kInvalidArgument,
               format("no mesh of %d devices is served (%s; expected devices, or a part of them, "
@@ -320,6 +316,15 @@ class MeshSearch {
 };
 
 }  // namespace
+
+std::string reasons_text(const std::map<std::string, std::int64_t>& left_out) {
+  std::string text;
+  for (const auto& [reason, count] : left_out) {
+    text += format("%s%lld: %s", text.empty() ? "" : "; ", static_cast<long long>(count),
+                   reason.c_str());
+  }
+  return text;
+}
 
 bool fits(const MeshAnswer& answer) { return answer.most_needed() <= answer.room; }
 

@@ -79,6 +79,9 @@ Result<MeshStep> trace_mesh(const MeshProblem& problem, const MeshChoice& choice
 // Whether all ranks have room.
 bool fits(const MeshAnswer& answer);
 
+// "30: the schedule does not serve so many micro-batches; 5: ...": how many, by reason.
+std::string reasons_text(const std::map<std::string, std::int64_t>& left_out);
+
 // All choices of a problem, with why the others are none.
 struct MeshChoices {
   std::vector<MeshChoice> all = {};

@@ -111,8 +111,7 @@ TEST(ShardedMemory, Z4_GradientsOnTheirWayAreAFewBuckets) {
     for (const Outcome& outcome : train(setting)) {
       const std::int64_t largest = 4 * kWide * kWide;
       EXPECT_LE(outcome.device.peak_of(MemoryClass::kGradients),
-                4 * outcome.own_elems + ReducedGradients::kOutstanding * setting.bucket_bytes +
-                    2 * largest);
+                4 * outcome.own_elems + kBucketsOnTheirWay * setting.bucket_bytes + 2 * largest);
       EXPECT_EQ(outcome.device.now_of(MemoryClass::kGradients), 4 * outcome.own_elems);
     }
   }

@@ -24,13 +24,10 @@ namespace gradwire {
 // After finish() own() has the means of the own parts. They lie where the whole gradients do, which
 // stay; or, where the trainer's gradients pass tensor by tensor, in a shard of their own, so that a
 // gradient's memory goes back as soon as its part is there, while backward still runs: beside the
-// shard at most kOutstanding buckets of gradients take memory. A step's rounds are added up in a
-// shard of fp32.
+// shard at most kBucketsOnTheirWay buckets of gradients take memory. A step's rounds are added up
+// in a shard of fp32.
 class ReducedGradients final : public GradientExchange {
  public:
-  // Buckets whose gradients are in work or being filled, from stage 2 on.
-  static constexpr std::int64_t kOutstanding = kBucketsOnTheirWay;
-
   // Collective; layout and replicas are borrowed, as is the trainer's memory.
   static Result<std::unique_ptr<ReducedGradients>> create(
       Communicator& communicator, const Registry& registry, const ShardedOptions& options,
@@ -53,7 +50,7 @@ class ReducedGradients final : public GradientExchange {
  private:
   ReducedGradients(const ShardedOptions& options, const TrainerMemory& memory,
                    const TensorShards& layout, Replicas& replicas)
-      : most_outstanding_(kOutstanding * options.parallel.aggregator.bucket_bytes),
+      : most_outstanding_(kBucketsOnTheirWay * options.parallel.aggregator.bucket_bytes),
         away_(options.offload != Offload::kNone),
         offload_chunk_(options.offload_chunk),
         memory_(memory),
