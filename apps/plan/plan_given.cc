@@ -17,8 +17,6 @@ bool is_stale(const PipelineOrder& order) {
 // Null: the search prices it.
 const char* unpriced(const ParallelSpec& spec) {
   if (spec.order.kind == Order::kFile) return "file[...] (expected a schedule by its name)";
-  if (!spec.order.layers.empty())
-    return "stages= (expected none: layers are cut by their products)";
   if (spec.order.doubling) return "doubling=on (expected off)";
   if (spec.order.vertical_sync) return "vertical_sync=on (expected off)";
   if (spec.layout.sequence) return "sequence=on (expected off)";
@@ -84,6 +82,13 @@ Result<std::vector<MeshChoice>> given_choices(const MeshProblem& problem, const 
     if (given.parallel->pp > 1) {
       GW_ASSIGN(const PipelineSpec order, PipelineSpec::parse(to_string(given.parallel->order)));
       asked.orders = {order};
+      // A run cuts stages by their products unless it is told otherwise.
+      asked.timed_stages = false;
+      GW_TRY(problem.model
+                 ->cuts(given.parallel->pp * order.stages_a_rank(),
+                        !is_stale(given.parallel->order), order.layers)
+                 .error()
+                 .with_context("--parallel " + to_string(*given.parallel)));
     }
   }
   GW_ASSIGN(MeshChoices choices, mesh_choices(asked));

@@ -26,13 +26,15 @@ struct GivenMesh {
   std::string text() const;
 };
 
-// kInvalidArgument, with the item: what the search does not price (stages by hand, files, doubling,
-// vertical_sync, sequence=on, spatial), another layout than `layout` ("megatron", or "hybrid" of
+// kInvalidArgument, with the item: what the search does not price (files, doubling, vertical_sync,
+// sequence=on, spatial), another layout than `layout` ("megatron", or "hybrid" of
 // images), and a schedule without a flush unless `allow_stale`.
 Status check_given(const GivenMesh& given, const std::string& layout, bool allow_stale);
 
-// The problem's meshes that are as given: of a given schedule with as many chunks as it says.
-// kInvalidArgument: other ranks than the cluster has devices, and where there is none, with why.
+// The problem's meshes that are as given: of a given schedule with as many chunks as it says, and
+// with its stages, cut by their products where it says nothing of them. kInvalidArgument: other
+// ranks than the cluster has devices, stages that the model does not have, and where there is no
+// such mesh, with why.
 Result<std::vector<MeshChoice>> given_choices(const MeshProblem& problem, const GivenMesh& given);
 
 }  // namespace gradwire

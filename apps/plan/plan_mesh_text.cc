@@ -18,7 +18,7 @@ std::string duration(std::int64_t ticks) {
 std::string amount_of(double bytes) { return size_text(static_cast<std::int64_t>(bytes)); }
 
 std::string mesh_name(const MeshChoice& choice) {
-  return parallel_text(choice) + (choice.has_flush() ? "" : " stale");
+  return short_parallel_text(choice) + (choice.has_flush() ? "" : " stale");
 }
 
 std::string micro_batches(const MeshChoice& choice) {
@@ -183,6 +183,9 @@ std::string why_text(std::int64_t number, const MeshAnswer& row,
   std::string text = format("Row %lld: %s\n%s a step, %s by the lower bound\n",
                             static_cast<long long>(number), to_string(row.choice).c_str(),
                             duration(row.ticks).c_str(), duration(row.bound).c_str());
+  if (parallel_text(row.choice) != short_parallel_text(row.choice)) {
+    text += "--parallel " + parallel_text(row.choice) + "\n";
+  }
   const std::vector<const char*> meanings{
       "layers and optimizer of the rank that has most", "waiting that no exchange causes",
       "sums among ranks that share tensors", "messages between stages",

@@ -1,6 +1,7 @@
 #include "planner/mesh/mesh_choice.h"
 
 #include "base/text.h"
+#include "trainer/pipeline/cut_layers.h"
 
 namespace gradwire {
 
@@ -15,16 +16,33 @@ std::vector<std::pair<int, int>> MeshChoice::stages_of(int rank) const {
   return all;
 }
 
-std::string parallel_text(const MeshChoice& choice) {
+namespace {
+
+std::string text_of(const MeshChoice& choice, const std::string& order) {
   std::string text = format("dp=%d", choice.dp);
   if (choice.tp > 1) text += format(",tp=%d/%s", choice.tp, choice.layout.c_str());
-  if (choice.pp > 1) text += format(",pp=%d/%s", choice.pp, choice.order.text().c_str());
+  if (choice.pp > 1) text += format(",pp=%d/%s", choice.pp, order.c_str());
   if (choice.zero > 0) text += format(",zero=%d", choice.zero);
   return text;
 }
 
+}  // namespace
+
+std::string parallel_text(const MeshChoice& choice) { return text_of(choice, choice.order.text()); }
+
+std::string short_parallel_text(const MeshChoice& choice) {
+  constexpr std::size_t kMost = 12;
+  const std::vector<int>& layers = choice.order.layers;
+  std::string order = choice.order.text();
+  if (layers.size() <= kMost) return text_of(choice, order);
+  const std::string all = layer_counts_text(layers);
+  order.replace(order.find(all), all.size(),
+                layer_counts_text({layers.data(), kMost / 2}) + format("+...+%d", layers.back()));
+  return text_of(choice, order);
+}
+
 std::string to_string(const MeshChoice& choice) {
-  std::string text = parallel_text(choice);
+  std::string text = short_parallel_text(choice);
   text += format(" %dx%lld", choice.accumulate, static_cast<long long>(choice.micro_batch));
   if (choice.recompute != "none") text += " recompute=" + choice.recompute;
   if (choice.compressor != "none") text += " " + choice.compressor;

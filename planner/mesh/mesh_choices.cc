@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "planner/mesh/mesh_search.h"
+#include "planner/mesh/timed_stages.h"
 
 namespace gradwire {
 namespace {
@@ -41,7 +42,8 @@ class ChoicesOf {
  public:
   explicit ChoicesOf(const MeshProblem& problem)
       : problem_(problem),
-        orders_(problem.orders.empty() ? orders_of(problem.allow_stale) : problem.orders) {}
+        orders_(problem.orders.empty() ? orders_of(problem.allow_stale) : problem.orders),
+        timed_(problem) {}
 
   Result<MeshChoices> all() {
     GW_TRY(check_cluster(*problem_.cluster));
@@ -111,7 +113,7 @@ class ChoicesOf {
         leave_out(refused);
         continue;
       }
-      if (!problem_.model->cuts(staged.stages(), staged.has_flush()).has_value()) {
+      if (!problem_.model->cuts(staged.stages(), staged.has_flush(), order.layers).has_value()) {
         leave_out("more stages than layers with parameters");
         continue;
       }
@@ -144,7 +146,7 @@ class ChoicesOf {
           leave_out("the schedule does not serve so many micro-batches");
           continue;
         }
-        add_rest(mesh);
+        GW_TRY(add_rest(mesh));
       }
     }
     const std::int64_t more = divisors_above(samples, kMostMicroBatches);
@@ -165,33 +167,51 @@ class ChoicesOf {
     }
   }
 
-  void add_rest(MeshChoice mesh) {
-    const bool sharded = mesh.dp * mesh.pipes() > 1;
-    const int most = !sharded ? 0 : mesh.pipes() == 1 && mesh.has_flush() ? 3 : 1;
+  Status add_rest(MeshChoice mesh) {
     for (const char* recompute : {"none", "selective", "full"}) {
       mesh.recompute = recompute;
-      for (mesh.zero = 0; mesh.zero <= most; ++mesh.zero) {
-        for (const std::string& compressor : problem_.compressors) {
-          mesh.compressor = compressor;
-          const bool coded = compressor != "none";
-          // Without replicas it changes nothing: once is enough.
-          if (coded &&
-              (mesh.zero > 0 || (!sharded && &compressor != &problem_.compressors.front())))
-            continue;
-          found_.all.push_back(mesh);
-        }
+      add_exchanges(mesh);
+      if (!problem_.timed_stages || mesh.pp == 1 || !mesh.order.layers.empty()) continue;
+      MeshChoice timed = mesh;
+      GW_ASSIGN(timed.order.layers, timed_.of(mesh));
+      if (!timed.order.layers.empty()) add_exchanges(timed);
+    }
+    return {};
+  }
+
+  void add_exchanges(MeshChoice mesh) {
+    const bool sharded = mesh.dp * mesh.pipes() > 1;
+    const int most = !sharded ? 0 : mesh.pipes() == 1 && mesh.has_flush() ? 3 : 1;
+    for (mesh.zero = 0; mesh.zero <= most; ++mesh.zero) {
+      for (const std::string& compressor : problem_.compressors) {
+        mesh.compressor = compressor;
+        const bool coded = compressor != "none";
+        // Without replicas it changes nothing: once is enough.
+        if (coded && (mesh.zero > 0 || (!sharded && &compressor != &problem_.compressors.front())))
+          continue;
+        found_.all.push_back(mesh);
       }
     }
   }
 
   const MeshProblem& problem_;
   std::vector<PipelineSpec> orders_;
+  TimedStages timed_;
   MeshChoices found_;
 };
 
 }  // namespace
 
 Result<MeshChoices> mesh_choices(const MeshProblem& problem) { return ChoicesOf(problem).all(); }
+
+namespace {
+
+PipelineSpec without_layers(PipelineSpec order) {
+  order.layers.clear();
+  return order;
+}
+
+}  // namespace
 
 std::vector<MeshChoice> mesh_neighbours(const std::vector<MeshChoice>& choices,
                                         const MeshChoice& choice) {
@@ -200,10 +220,15 @@ std::vector<MeshChoice> mesh_neighbours(const std::vector<MeshChoice>& choices,
     const int axes = (other.dp != choice.dp ? 1 : 0) + (other.tp != choice.tp ? 1 : 0) +
                      (other.pp != choice.pp ? 1 : 0);
     // What has no pipeline has no order; replicas change how many samples a micro-batch has.
-    const bool reordered = other.pp > 1 && choice.pp > 1 && !(other.order == choice.order);
+    const bool staged = other.pp > 1 && choice.pp > 1;
+    const bool reordered = staged && without_layers(other.order) != without_layers(choice.order);
+    // Another number of stages, or of samples, is cut otherwise.
+    const bool recut = axes == 0 && staged && !reordered && other.accumulate == choice.accumulate &&
+                       other.recompute == choice.recompute &&
+                       other.order.layers != choice.order.layers;
     const bool divided = axes == 0 && other.accumulate != choice.accumulate;
-    const int factors = (axes > 0 ? 1 : 0) + (reordered ? 1 : 0) + (divided ? 1 : 0) +
-                        (other.zero != choice.zero ? 1 : 0) +
+    const int factors = (axes > 0 ? 1 : 0) + (reordered ? 1 : 0) + (recut ? 1 : 0) +
+                        (divided ? 1 : 0) + (other.zero != choice.zero ? 1 : 0) +
                         (other.recompute != choice.recompute ? 1 : 0) +
                         (other.compressor != choice.compressor ? 1 : 0);
     if (factors == 1 && axes <= 2) near.push_back(other);

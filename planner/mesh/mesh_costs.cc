@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <utility>
 
 namespace gradwire {
 namespace {
@@ -35,11 +37,7 @@ class CostsOfMesh {
       : problem_(problem), choice_(choice), links_(links), compression_(compression) {}
 
   Result<MeshCosts> all() {
-    GW_ASSIGN(cuts_, problem_.model->cuts(choice_.stages(), choice_.has_flush()));
-    GW_ASSIGN(work_, problem_.model->work(choice_.tp, choice_.has_flush(), choice_.stages(),
-                                          choice_.recompute));
-    if (choice_.stages() == 1) cuts_ = {LayerRange{0, work_->size()}};
-    find_ties();
+    GW_TRY(begin());
     MeshCosts costs;
     costs.ends_are_tied = tied_elems_ > 0;
     for (const MeshReplica& replica : links_.replicas) {
@@ -61,7 +59,52 @@ class CostsOfMesh {
     return costs;
   }
 
+  Result<std::vector<std::vector<std::int64_t>>> by_stage() {
+    GW_TRY(begin());
+    // Devices of one type on one kind of ring take the same.
+    std::map<std::pair<int, MeshLink>, std::vector<std::int64_t>> known;
+    const std::vector<std::int64_t> none(work_->size());
+    std::vector<std::vector<std::int64_t>> ticks(static_cast<std::size_t>(choice_.stages()), none);
+    for (const MeshReplica& replica : links_.replicas) {
+      for (int rank = 0; rank < choice_.pp; ++rank) {
+        const auto at = static_cast<std::size_t>(rank);
+        const auto [place, is_new] = known.try_emplace({replica.types[at], replica.sums[at]});
+        if (is_new) place->second = layers_on(replica, at);
+        for (const auto& [pipe, stage] : choice_.stages_of(rank)) {
+          std::vector<std::int64_t>& slowest = ticks[static_cast<std::size_t>(stage)];
+          std::ranges::transform(slowest, place->second, slowest.begin(),
+                                 [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
+        }
+      }
+    }
+    return ticks;
+  }
+
  private:
+  Status begin() {
+    const std::vector<int>& layers = choice_.order.layers;
+    GW_ASSIGN(cuts_, problem_.model->cuts(choice_.stages(), choice_.has_flush(), layers));
+    GW_ASSIGN(work_, problem_.model->work(choice_.tp, choice_.has_flush(), choice_.stages(),
+                                          choice_.recompute, layers));
+    if (choice_.stages() == 1) cuts_ = {LayerRange{0, work_->size()}};
+    find_ties();
+    return {};
+  }
+
+  // Every layer, there and back.
+  std::vector<std::int64_t> layers_on(const MeshReplica& replica, std::size_t rank) const {
+    const DeviceType& type = problem_.cluster->types[static_cast<std::size_t>(replica.types[rank])];
+    std::vector<std::int64_t> ticks;
+    MeshStageCost all;
+    for (std::size_t layer = 0; layer < work_->size(); ++layer) {
+      MeshLayerCost one = computation_of(type, layer);
+      if (choice_.tp > 1) add_sums(replica.sums[rank], layer, one, all);
+      one.backward_weight += joining(type, one.parameters);
+      ticks.push_back(one.there() + one.input() + one.backward_weight);
+    }
+    return ticks;
+  }
+
   const MeshLayerWork& work(std::size_t layer) const { return (*work_)[layer]; }
 
   // Where the last stage computes with a parameter of the first one, on another rank.
@@ -276,77 +319,11 @@ Result<MeshCosts> mesh_costs(const MeshProblem& problem, const MeshChoice& choic
   return CostsOfMesh(problem, choice, links, compression).all();
 }
 
-namespace {
-
-// Sums over the stages before each, of one replica.
-struct Before {
-  std::vector<std::int64_t> there;
-  std::vector<std::int64_t> back;
-};
-
-Before sums_before(const MeshChoice& choice, const std::vector<std::vector<MeshStageCost>>& ranks) {
-  const auto stages = static_cast<std::size_t>(choice.stages());
-  // Under chimera two ranks have each stage: the faster one counts.
-  std::vector<std::int64_t> there(stages, INT64_MAX);
-  std::vector<std::int64_t> back(stages, INT64_MAX);
-  for (const auto& rank : ranks) {
-    for (const MeshStageCost& one : rank) {
-      const auto at = static_cast<std::size_t>(one.stage);
-      there[at] = std::min(there[at], one.there());
-      back[at] = std::min(back[at], one.input());
-    }
-  }
-  Before before{{0}, {0}};
-  for (std::size_t stage = 0; stage < stages; ++stage) {
-    before.there.push_back(before.there.back() + there[stage]);
-    before.back.push_back(before.back.back() + back[stage]);
-  }
-  return before;
-}
-
-std::int64_t rank_bound(const MeshChoice& choice, const std::vector<MeshStageCost>& stages,
-                        const Before& before) {
-  const std::int64_t micro_batches = choice.accumulate / choice.pipes();
-  std::int64_t head = INT64_MAX;
-  std::int64_t tail = INT64_MAX;
-  std::int64_t work = 0;
-  std::int64_t reduced = 0;
-  std::int64_t latency = INT64_MAX;     // the last one's: which one that is, nothing says here
-  std::int64_t reductions = INT64_MAX;  // the first one begins no earlier behind the head
-  std::int64_t update = 0;
-  for (const MeshStageCost& stage : stages) {
-    const auto at = static_cast<std::size_t>(stage.stage);
-    head = std::min(head, before.there[at]);
-    tail = std::min(tail, before.back[at]);
-    const std::int64_t back = stage.input() + stage.weight();
-    work += micro_batches * (stage.there() + back);
-    reductions = std::min(reductions, micro_batches * (stage.there() + back) - back);
-    update += stage.update;
-    for (const MeshLayerCost& layer : stage.layers) {
-      if (!layer.reduce.any()) continue;
-      reduced += layer.reduce.ticks;
-      latency = std::min(latency, layer.reduce.latency);
-    }
-    for (const MeshLayerCost& layer : stage.layers) {
-      if (choice.zero == 1 || choice.zero == 2) reduced += layer.gather.ticks;
-    }
-  }
-  if (!choice.has_flush()) return std::max(work + update, reduced);
-  // A weight's gradient may come last, when nothing follows it.
-  if (choice.pp == 1 || splits_backward(choice.order.kind)) tail = 0;
-  if (latency == INT64_MAX) latency = 0;
-  return head + std::max(work + std::max(tail, update), reductions + reduced + latency + update);
-}
-
-}  // namespace
-
-std::int64_t mesh_bound(const MeshChoice& choice, const MeshCosts& costs) {
-  std::int64_t most = 0;
-  for (const auto& ranks : costs.replicas) {
-    const Before before = sums_before(choice, ranks);
-    for (const auto& stages : ranks) most = std::max(most, rank_bound(choice, stages, before));
-  }
-  return most;
+Result<std::vector<std::vector<std::int64_t>>> mesh_stage_ticks(const MeshProblem& problem,
+                                                                const MeshChoice& choice,
+                                                                const MeshLinks& links) {
+  GW_ASSIGN(const MeshCompression none, MeshCompression::make("none", 0));
+  return CostsOfMesh(problem, choice, links, none).by_stage();
 }
 
 }  // namespace gradwire

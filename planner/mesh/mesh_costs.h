@@ -72,10 +72,12 @@ struct MeshCosts {
 Result<MeshCosts> mesh_costs(const MeshProblem& problem, const MeshChoice& choice,
                              const MeshLinks& links, const MeshCompression& compression);
 
-// No schedule of these costs is faster: for each rank of the pipeline the work before its first
-// operation can begin, its own operations, and what must follow the last of them; or its
-// reductions, of which none begins before a stage's last backward. Without a flush the work of a
-// step. Nanoseconds. It may prune, and does not rank.
-std::int64_t mesh_bound(const MeshChoice& choice, const MeshCosts& costs);
+// [stage][layer]: what each layer of the model takes of a micro-batch's time where the stage's rank
+// has it, forward and back with sums of tp; on the slowest of the ranks that have the stage.
+// Nanoseconds. Whether layers are computed again is as choice's division into stages has it. Errors
+// as mesh_costs().
+Result<std::vector<std::vector<std::int64_t>>> mesh_stage_ticks(const MeshProblem& problem,
+                                                                const MeshChoice& choice,
+                                                                const MeshLinks& links);
 
 }  // namespace gradwire

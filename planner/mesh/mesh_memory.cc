@@ -15,7 +15,7 @@ StreamRule stream_of(const MeshChoice& choice) {
   const Versions versions = choice.order.kind == PipelineKind::kPipeDream2BW ? Versions::kDelayed
                             : choice.order.vertical_sync                     ? Versions::kInSync
                                                                              : Versions::kNewest;
-  return {choice.pp, choice.accumulate, versions};
+  return {choice.pp, choice.accumulate, versions, choice.order.layers};
 }
 
 RunMemoryQuestion question_of(const MeshProblem& problem, const MeshChoice& choice) {

@@ -22,16 +22,18 @@ Result<const Model<float>*> MeshModel::part(int tp, bool flush) {
   return &made->value();
 }
 
-Result<std::vector<LayerRange>> MeshModel::cuts(int stages, bool flush) {
+Result<std::vector<LayerRange>> MeshModel::cuts(int stages, bool flush,
+                                                const std::vector<int>& layers) {
   GW_ASSIGN(const Model<float>* const model, part(1, flush));
   if (stages == 1) return std::vector<LayerRange>{model->all()};
-  const auto known = cuts_.find({stages, flush});
+  const std::tuple key(stages, flush, layers);
+  const auto known = cuts_.find(key);
   if (known != cuts_.end()) return known->second;
   // Any schedule of so many stages is cut alike.
   GW_ASSIGN(const PipelineSchedule schedule,
-            generate_pipeline({.kind = PipelineKind::kGpipe}, stages, 1));
+            generate_pipeline({.kind = PipelineKind::kGpipe, .layers = layers}, stages, 1));
   GW_ASSIGN(const StagePlan plan, plan_stages(*model, schedule, 0, {}));
-  cuts_[{stages, flush}] = plan.cuts;
+  cuts_[key] = plan.cuts;
   return plan.cuts;
 }
 
@@ -98,15 +100,19 @@ MeshLayerWork work_of(const Model<float>& whole, const Model<float>& part, std::
 }  // namespace
 
 Result<const std::vector<MeshLayerWork>*> MeshModel::work(int tp, bool flush, int stages,
-                                                          const std::string& recompute) {
-  const auto known = works_.find({tp, flush, stages, recompute});
+                                                          const std::string& recompute,
+                                                          const std::vector<int>& layers) {
+  // Without it every division into stages has the same work.
+  if (recompute == "none" && stages > 1) return work(tp, flush, 1, recompute);
+  std::tuple key(tp, flush, stages, recompute, layers);
+  const auto known = works_.find(key);
   if (known != works_.end()) return &known->second;
   GW_ASSIGN(const Model<float>* const whole, part(1, flush));
   GW_ASSIGN(const Model<float>* const share, part(tp, flush));
   // Of images, ranks of tp have a layer more than the whole model.
   std::vector<LayerRange> ranges{share->all()};
   if (stages > 1) {
-    GW_ASSIGN(ranges, cuts(stages, flush));
+    GW_ASSIGN(ranges, cuts(stages, flush, layers));
   }
   std::vector<MeshLayerWork> work;
   double rows = 1;
@@ -127,7 +133,7 @@ Result<const std::vector<MeshLayerWork>*> MeshModel::work(int tp, bool flush, in
   }
   work.back().loss = profiled_loss(whole->output());
   add_loss_sums(*share, work.back().sums);
-  return &works_.emplace(std::tuple(tp, flush, stages, recompute), std::move(work)).first->second;
+  return &works_.emplace(std::move(key), std::move(work)).first->second;
 }
 
 }  // namespace gradwire

@@ -62,18 +62,21 @@ class MeshModel {
   // The part of the last of `tp` ranks that share tensors, which is the longest; of 1 the whole.
   // Errors are those of `make`.
   Result<const Model<float>*> part(int tp, bool flush);
-  // The layers of each of so many stages, as runs cut them. Errors as plan_stages().
-  Result<std::vector<LayerRange>> cuts(int stages, bool flush);
+  // The layers of each of so many stages, as runs cut them: `layers` each, where that says
+  // something. Errors as plan_stages().
+  Result<std::vector<LayerRange>> cuts(int stages, bool flush, const std::vector<int>& layers = {});
   // Of all layers, under a policy of activation checkpointing that goes stage by stage. Errors as
   // part(), cuts() and recompute_segments().
   Result<const std::vector<MeshLayerWork>*> work(int tp, bool flush, int stages,
-                                                 const std::string& recompute);
+                                                 const std::string& recompute,
+                                                 const std::vector<int>& layers = {});
 
  private:
   Make make_;
   std::map<std::pair<int, bool>, std::unique_ptr<Result<Model<float>>>> parts_;
-  std::map<std::pair<int, bool>, std::vector<LayerRange>> cuts_;
-  std::map<std::tuple<int, bool, int, std::string>, std::vector<MeshLayerWork>> works_;
+  std::map<std::tuple<int, bool, std::vector<int>>, std::vector<LayerRange>> cuts_;
+  std::map<std::tuple<int, bool, int, std::string, std::vector<int>>, std::vector<MeshLayerWork>>
+      works_;
 };
 
 }  // namespace gradwire

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "planner/mesh/mesh_bound.h"
 
 namespace gradwire {
 namespace {

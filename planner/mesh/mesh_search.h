@@ -66,7 +66,8 @@ struct MeshSearchResult {
   std::map<std::string, std::int64_t> left_out = {};  // by reason
 };
 
-// All (dp, tp, pp, schedule, ZeRO stage, micro-batches, recompute, compressor) on as many ranks as
+// All (dp, tp, pp, schedule, layers of stages as runs cut them and by their time, ZeRO stage,
+// micro-batches, recompute, compressor) on as many ranks as
 // there are devices, with the batch divided evenly. kInvalidArgument: no choice at all, or none
 // that fits; a compressor that is none.
 Result<MeshSearchResult> search_mesh(const MeshProblem& problem, const MeshSearchOptions& options);
@@ -91,7 +92,8 @@ Result<MeshChoices> mesh_choices(const MeshProblem& problem);
 
 // Those of `choices` beside `choice`: ranks move between two axes, whatever the number of
 // micro-batches is then (and the schedule, where one of both has no pipeline), or one of schedule,
-// ZeRO stage, micro-batches, recompute and compressor is another one.
+// ZeRO stage, micro-batches, recompute and compressor is another one, or the layers of the stages
+// are where the others are the same.
 std::vector<MeshChoice> mesh_neighbours(const std::vector<MeshChoice>& choices,
                                         const MeshChoice& choice);
 

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "planner/mesh/mesh_bound.h"
 #include "timeline/timeline.h"
 
 namespace gradwire {

@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include "planner/mesh/mesh_bound.h"
 #include "planner/mesh/mesh_search.h"
 #include "tests/planner/even_cluster.h"
 #include "tests/planner/mesh_cases.h"

@@ -179,6 +179,10 @@ void bound_messages(StagePlan& plan, const MessageRoom& training, const MessageR
 
 }  // namespace
 
+std::vector<std::size_t> stage_begins(const Model<float>& model) {
+  return layer_runs(model).begins;
+}
+
 int most_unjoined(const std::vector<PipelineOp>& ops, std::size_t stages, int micro_batches,
                   int first) {
   std::vector<std::size_t> left(static_cast<std::size_t>(micro_batches), stages);

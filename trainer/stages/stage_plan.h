@@ -80,6 +80,10 @@ struct StagePlan {
 Result<StagePlan> plan_stages(const Model<float>& model, const PipelineSchedule& schedule, int rank,
                               const PipelineExecution& how, bool gathers = false);
 
+// Where plan_stages() may begin a stage: with the first layer, and with each one that has
+// parameters behind another one that has some.
+std::vector<std::size_t> stage_begins(const Model<float>& model);
+
 // Of a schedule without a flush, over tagged links. kUnsupported, besides: layers that are tied
 // across ranks. kInvalidArgument: other ranks than the
 // rule's stages; with delayed versions fewer micro-batches than ranks.

@@ -1,0 +1,40 @@
+// Stages of nearly equal time on the devices that have them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gradwire/status.h"
+#include "planner/mesh/mesh_choice.h"
+#include "planner/mesh/mesh_links.h"
+#include "planner/mesh/mesh_problem.h"
+
+namespace gradwire {
+
+// Runs cut stages by their products, which is not by their time where devices are uneven, or where
+// a profile says that layers do other work than products. Keeps what it was asked. Not thread-safe.
+class TimedStages {
+ public:
+  explicit TimedStages(const MeshProblem& problem) : problem_(problem) {}
+
+  // Layers of each stage, as PipelineSpec::layers: the slowest stage takes as little as it can of a
+  // micro-batch's time. Empty where it is not a hundredth faster than the slowest of choice's own
+  // stages. `choice` has a pipeline; layers stay together as plan_stages() keeps them. Errors as
+  // mesh_costs().
+  Result<std::vector<int>> of(const MeshChoice& choice);
+
+ private:
+  // dp, tp, pp, pipes, whether a V, stages, flush, micro-batch's samples, recompute
+  using Key = std::tuple<int, int, int, int, bool, int, bool, std::int64_t, std::string>;
+  Result<std::vector<int>> cut(const MeshChoice& choice);
+  const MeshLinks& links_of(const MeshChoice& choice);
+
+  const MeshProblem& problem_;
+  std::map<std::tuple<int, int, int, int>, MeshLinks> links_;  // by dp, tp, pp, pipes
+  std::map<Key, std::vector<int>> known_;
+};
+
+}  // namespace gradwire
