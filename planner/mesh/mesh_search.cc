@@ -45,6 +45,9 @@ constexpr const char* kSurelyTooLarge =
 constexpr const char* kTooLarge =
     "do not fit into the devices' memory, of those that may be faster than the rows shown";
 
+constexpr const char* kNoReason =
+    "no faster and no smaller than a row with other ZeRO or recompute alone";
+
 void set_memory(const MeshProblem& problem, const MeshLinks& links, MeshAnswer& answer) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (std::size_t rank = 0; rank < answer.memory.size(); ++rank) {
@@ -126,6 +129,12 @@ class MeshSearch {
     }
     tell(result_.choices);
     if (result_.rows.empty()) return nothing();
+    const auto rows = static_cast<std::size_t>(options_.rows);
+    if (result_.rows.size() > rows) {
+      result_.left_out["slower than the rows shown, simulated"] +=
+          static_cast<std::int64_t>(result_.rows.size() - rows);
+      result_.rows.resize(rows);
+    }
     for (MeshAnswer& row : result_.rows) {
       if (!options_.phases) break;
       GW_ASSIGN(const MeshCosts costs, costs_of(row.choice));
@@ -244,7 +253,7 @@ class MeshSearch {
   std::int64_t worst() const {
     const auto rows = static_cast<std::size_t>(options_.rows);
     return result_.rows.size() < rows ? std::numeric_limits<std::int64_t>::max()
-                                      : result_.rows.back().ticks;
+                                      : result_.rows[rows - 1].ticks;
   }
 
   Status try_one(const Bounded& bounded) {
@@ -266,22 +275,27 @@ class MeshSearch {
     GW_ASSIGN(const MeshStep step, simulate_mesh(answer.choice, links, costs));
     ++result_.simulated;
     answer.ticks = step.ticks;
+    add_row(std::move(answer));
+    return {};
+  }
+
+  // Rows beyond those that are wanted stay: one of these may yet give way to a better one.
+  void add_row(MeshAnswer answer) {
     const auto before = [](const MeshAnswer& a, const MeshAnswer& b) {
       return std::tuple(a.ticks, a.most_memory()) < std::tuple(b.ticks, b.most_memory());
     };
     auto& rows = result_.rows;
-    const bool known =
-        std::ranges::any_of(rows, [&](const MeshAnswer& row) { return repeats(answer, row); });
-    if (known) {
-      ++result_.left_out["the same step and memory as a row shown, with more ZeRO or recompute"];
-      return {};
+    std::int64_t& worse = result_.left_out[kNoReason];
+    const bool is_worse =
+        std::ranges::any_of(rows, [&](const MeshAnswer& row) { return outdoes(row, answer); });
+    if (is_worse) {
+      ++worse;
+      return;
     }
+    worse += static_cast<std::int64_t>(
+        std::erase_if(rows, [&](const MeshAnswer& row) { return outdoes(answer, row); }));
+    if (worse == 0) result_.left_out.erase(kNoReason);
     rows.insert(std::ranges::upper_bound(rows, answer, before), std::move(answer));
-    if (rows.size() > static_cast<std::size_t>(options_.rows)) {
-      rows.pop_back();
-      ++result_.left_out["slower than the rows shown, simulated"];
-    }
-    return {};
   }
 
   void note_smallest(MeshAnswer answer) {
@@ -292,14 +306,14 @@ class MeshSearch {
     return answer.most_needed() - answer.room;
   }
 
-  // Whether only the names of ZeRO stage and recompute tell it from `row`, which came before it.
-  static bool repeats(const MeshAnswer& answer, const MeshAnswer& row) {
-    MeshChoice alike = answer.choice;
+  // Whether nothing speaks for `other` beside `row`: but for ZeRO stage and recompute it is the
+  // same mesh, no faster, and leaves no more room.
+  static bool outdoes(const MeshAnswer& row, const MeshAnswer& other) {
+    if (row.ticks > other.ticks || beyond(row) > beyond(other)) return false;
+    MeshChoice alike = other.choice;
     alike.zero = row.choice.zero;
     alike.recompute = row.choice.recompute;
-    return alike == row.choice && answer.ticks == row.ticks &&
-           std::ranges::equal(answer.memory, row.memory, {}, &MeshRankMemory::bytes,
-                              &MeshRankMemory::bytes);
+    return alike == row.choice;
   }
 
   const MeshProblem& problem_;

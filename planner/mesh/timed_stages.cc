@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "planner/mesh/mesh_costs.h"
-#include "trainer/pipeline/cut_layers.h"
+#include "trainer/pipeline/cut_uneven.h"
 #include "trainer/stages/stage_plan.h"
 
 namespace gradwire {
@@ -56,7 +56,7 @@ Result<std::vector<int>> TimedStages::cut(const MeshChoice& choice) {
             problem_.model->cuts(choice.stages(), choice.has_flush(), choice.order.layers));
   std::vector<std::size_t> begins = stage_begins(*model);
   begins.push_back(model->layers());
-  GW_ASSIGN(const std::vector<Range> cuts, cut_layers(of_runs(ticks, begins)));
+  GW_ASSIGN(const std::vector<Range> cuts, cut_uneven(of_runs(ticks, begins)));
   std::vector<LayerRange> timed;
   std::vector<int> layers;
   for (const Range& cut : cuts) {

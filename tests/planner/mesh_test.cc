@@ -229,7 +229,7 @@ TEST(MeshSearch, RowsFitAndWhatDoesNotIsCounted) {
   for (const MeshAnswer& row : tight.rows) kept.insert(to_string(row.choice));
   ASSERT_LT(free.rows.size(), 1000U) << "all of them are rows";
   EXPECT_EQ(kept, fitting);
-  // Each is a row, repeats one, does not fit, or is not served.
+  // Each is a row, is outdone by one, does not fit, or is not served.
   const auto left_out = [](const MeshSearchResult& result, const char* why) {
     const auto one = result.left_out.find(why);
     return one == result.left_out.end() ? 0 : one->second;
@@ -248,12 +248,12 @@ TEST(MeshSearch, RowsFitAndWhatDoesNotIsCounted) {
     }
     return count;
   };
-  const char* const kRepeats =
-      "the same step and memory as a row shown, with more ZeRO or recompute";
-  EXPECT_GT(left_out(free, kRepeats), 0);
-  EXPECT_EQ(static_cast<std::int64_t>(free.rows.size()) + left_out(free, kRepeats) + unserved(free),
+  const char* const kOutdone =
+      "no faster and no smaller than a row with other ZeRO or recompute alone";
+  EXPECT_GT(left_out(free, kOutdone), 0);
+  EXPECT_EQ(static_cast<std::int64_t>(free.rows.size()) + left_out(free, kOutdone) + unserved(free),
             free.choices);
-  EXPECT_EQ(static_cast<std::int64_t>(kept.size()) + left_out(tight, kRepeats) + unserved(tight) +
+  EXPECT_EQ(static_cast<std::int64_t>(kept.size()) + left_out(tight, kOutdone) + unserved(tight) +
                 too_large(tight),
             tight.choices);
   problem.device_mem = 16;

@@ -1,7 +1,6 @@
 #include "trainer/pipeline/cut_layers.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "base/text.h"
 
@@ -10,23 +9,18 @@ namespace {
 
 constexpr std::int64_t kMostCost = std::int64_t{1} << 62;
 
-// What a layer costs on a stage.
-using CostsOfStage = std::function<std::span<const std::int64_t>(int stage)>;
-
 // Stages as long as `most` allows, each leaving a layer for those behind it. Empty where there
-// would be more than `stages`, or a stage without a layer.
-std::vector<Range> greedy_cut(const CostsOfStage& costs, int stages, std::int64_t most) {
-  const auto layers = static_cast<std::int64_t>(costs(0).size());
+// would be more than `stages`; `most` is not below any layer's cost.
+std::vector<Range> greedy_cut(std::span<const std::int64_t> costs, int stages, std::int64_t most) {
+  const auto layers = static_cast<std::int64_t>(costs.size());
   std::vector<Range> cut;
   std::int64_t begin = 0;
-  for (int stage = 0; stage < stages; ++stage) {
-    const std::span<const std::int64_t> here = costs(stage);
+  for (int left = stages - 1; left >= 0; --left) {
     std::int64_t end = begin;
-    for (std::int64_t cost = 0; end < layers - (stages - 1 - stage); ++end) {
-      cost += here[static_cast<std::size_t>(end)];
+    for (std::int64_t cost = 0; end < layers - left; ++end) {
+      cost += costs[static_cast<std::size_t>(end)];
       if (cost > most) break;
     }
-    if (end == begin) return {};
     cut.push_back({begin, end});
     begin = end;
   }
@@ -34,8 +28,14 @@ std::vector<Range> greedy_cut(const CostsOfStage& costs, int stages, std::int64_
   return cut;
 }
 
-// Their sum.
-Result<std::int64_t> check_costs(std::span<const std::int64_t> costs) {
+}  // namespace
+
+Result<std::vector<Range>> cut_layers(std::span<const std::int64_t> costs, int stages) {
+  if (stages < 1 || static_cast<std::size_t>(stages) > costs.size()) {
+    return Status(Code::kInvalidArgument,
+                  format("%d pipeline stages of %zu layers (expected 1 to %zu stages)", stages,
+                         costs.size(), costs.size()));
+  }
   std::int64_t sum = 0;
   for (std::size_t layer = 0; layer < costs.size(); ++layer) {
     if (costs[layer] < 0 || costs[layer] >= kMostCost - sum) {
@@ -45,22 +45,9 @@ Result<std::int64_t> check_costs(std::span<const std::int64_t> costs) {
     }
     sum += costs[layer];
   }
-  return sum;
-}
-
-Result<std::vector<Range>> cut_by(const CostsOfStage& costs, int stages, std::size_t layers) {
-  if (stages < 1 || static_cast<std::size_t>(stages) > layers) {
-    return Status(Code::kInvalidArgument,
-                  format("%d pipeline stages of %zu layers (expected 1 to %zu stages)", stages,
-                         layers, layers));
-  }
-  std::int64_t low = 0;
-  std::int64_t high = 0;
-  for (int stage = 0; stage < stages; ++stage) {
-    GW_ASSIGN(const std::int64_t sum, check_costs(costs(stage)));
-    high = std::max(high, sum);
-  }
-  // The least bound that the greedy cut keeps: at every stage it has come as far as any cut can.
+  // The least bound that the greedy cut keeps: it takes as few stages as any cut does.
+  std::int64_t low = *std::ranges::max_element(costs);
+  std::int64_t high = sum;
   while (low < high) {
     const std::int64_t middle = low + (high - low) / 2;
     if (greedy_cut(costs, stages, middle).empty()) {
@@ -70,24 +57,6 @@ Result<std::vector<Range>> cut_by(const CostsOfStage& costs, int stages, std::si
     }
   }
   return greedy_cut(costs, stages, low);
-}
-
-}  // namespace
-
-Result<std::vector<Range>> cut_layers(std::span<const std::int64_t> costs, int stages) {
-  return cut_by([costs](int /*stage*/) { return costs; }, stages, costs.size());
-}
-
-Result<std::vector<Range>> cut_layers(const std::vector<std::vector<std::int64_t>>& costs) {
-  for (const auto& one : costs) {
-    if (one.size() == costs.front().size()) continue;
-    return Status(
-        Code::kInvalidArgument,
-        format("costs of %zu layers on one stage and of %zu on another (expected as many)",
-               costs.front().size(), one.size()));
-  }
-  return cut_by([&costs](int stage) { return std::span(costs[static_cast<std::size_t>(stage)]); },
-                static_cast<int>(costs.size()), costs.empty() ? 0 : costs.front().size());
 }
 
 Result<std::vector<Range>> cut_by_counts(std::span<const int> counts, std::int64_t layers) {

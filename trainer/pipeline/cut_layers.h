@@ -19,9 +19,6 @@ namespace gradwire {
 // longest. `costs`: of each layer, in any unit, 0 or more, below 2^62 together.
 // kInvalidArgument: fewer layers than stages, no stage, costs out of range.
 Result<std::vector<Range>> cut_layers(std::span<const std::int64_t> costs, int stages);
-// The same, of stages on which a layer does not cost the same: `costs[stage][layer]`, each stage's
-// of as many layers and below 2^62 together.
-Result<std::vector<Range>> cut_layers(const std::vector<std::vector<std::int64_t>>& costs);
 
 // Stages of so many layers each, one behind the other, as a user says them. kInvalidArgument, with
 // the numbers: they do not add up to `layers`, or one of them is below 1.

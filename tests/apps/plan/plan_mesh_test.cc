@@ -155,7 +155,9 @@ TEST_F(PlanMesh, MeshesThatCannotBePricedAreNamed) {
     return search(more).error;
   };
   EXPECT_THAT(parallel("dp=3"), fails(kBad, "--parallel dp=3", "4"));
-  EXPECT_THAT(parallel("dp=2,pp=2/1f1b[stages=4+4]"), fails(kBad, "stages=", "--cluster"));
+  EXPECT_THAT(parallel("dp=2,pp=2/1f1b[stages=4+44]"),
+              fails(kBad, "--parallel dp=2,pp=2/1f1b[stages=4+44]", "48 layers together"));
+  EXPECT_THAT(parallel("dp=2,pp=2/1f1b[stages=1+1+2]"), fails(kBad, "stages=1+1+2", "expected 2"));
   EXPECT_THAT(parallel("dp=2,pp=2/chimera[doubling=on]"), fails(kBad, "doubling=on"));
   EXPECT_THAT(parallel("dp=2,tp=2/megatron[sequence=on]"), fails(kBad, "sequence=on"));
   EXPECT_THAT(parallel("dp=2,tp=2/hybrid"), fails(kBad, "expected tp=2/megatron"));
