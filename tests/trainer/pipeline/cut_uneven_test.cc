@@ -20,7 +20,8 @@ using Lengths = std::vector<std::int64_t>;
 
 Lengths lengths_of(const Costs& costs) {
   Lengths lengths;
-  for (const Range& stage : cut_uneven(costs).value()) lengths.push_back(stage.size());
+  const std::vector<Range> cut = cut_uneven(costs).value();
+  for (const Range& stage : cut) lengths.push_back(stage.size());
   return lengths;
 }
 
@@ -72,7 +73,8 @@ TEST(CutUneven, IsCutLayersWhereStagesAreAlike) {
     for (std::int64_t& cost : costs) cost = random() % 10;
     const int stages = 1 + static_cast<int>(random() % costs.size());
     Lengths alike;
-    for (const Range& stage : cut_layers(costs, stages).value()) alike.push_back(stage.size());
+    const std::vector<Range> cut = cut_layers(costs, stages).value();
+    for (const Range& stage : cut) alike.push_back(stage.size());
     EXPECT_EQ(lengths_of(Costs(static_cast<std::size_t>(stages), costs)), alike);
   }
 }
