@@ -73,23 +73,28 @@ Status check_given(const GivenMesh& given, const std::string& layout, bool allow
   return {};
 }
 
+namespace {
+
+// A mesh that is given, which `asked` is then for alone.
+Status ask_for(const ParallelSpec& spec, MeshProblem& asked) {
+  GW_TRY(spec.mesh(asked.cluster->devices()).error());
+  const bool flush = spec.pp == 1 || !is_stale(spec.order);
+  GW_TRY(asked.model->part(spec.tp, flush).error());
+  if (spec.pp == 1) return {};
+  GW_ASSIGN(const PipelineSpec order, PipelineSpec::parse(to_string(spec.order)));
+  // A run cuts stages by their products unless it is told otherwise.
+  asked.timed_stages = false;
+  asked.orders = {order};
+  return asked.model->cuts(spec.pp * order.stages_a_rank(), flush, order.layers).error();
+}
+
+}  // namespace
+
 Result<std::vector<MeshChoice>> given_choices(const MeshProblem& problem, const GivenMesh& given) {
   MeshProblem asked = problem;
   if (given.parallel) {
-    GW_TRY(given.parallel->mesh(problem.cluster->devices())
-               .error()
-               .with_context("--parallel " + to_string(*given.parallel)));
-    if (given.parallel->pp > 1) {
-      GW_ASSIGN(const PipelineSpec order, PipelineSpec::parse(to_string(given.parallel->order)));
-      asked.orders = {order};
-      // A run cuts stages by their products unless it is told otherwise.
-      asked.timed_stages = false;
-      GW_TRY(problem.model
-                 ->cuts(given.parallel->pp * order.stages_a_rank(),
-                        !is_stale(given.parallel->order), order.layers)
-                 .error()
-                 .with_context("--parallel " + to_string(*given.parallel)));
-    }
+    GW_TRY(
+        ask_for(*given.parallel, asked).with_context("--parallel " + to_string(*given.parallel)));
   }
   GW_ASSIGN(MeshChoices choices, mesh_choices(asked));
   std::vector<MeshChoice> found;
