@@ -36,7 +36,8 @@ struct Member {
   bool ends = false;      // it is being finalized
   bool aborted = false;
   ncclResult_t error = ncclSuccess;
-  std::vector<double> factors = {};  // of operations from ncclNumOps on
+  int made_ops = 0;                    // operations of its own, so far
+  std::map<int, double> factors = {};  // of those that there are, from ncclNumOps on
   // Of groups that have ended, not yet on their streams.
   std::vector<std::function<void()>> unlaunched = {};
 };

@@ -201,9 +201,12 @@ ncclResult_t check_stream(const Member& member, void* stream) {
 // Outside a group a call is one.
 ncclResult_t add(ncclComm* comm, Call call, void* stream) {
   Member& member = *comm->member;
+  if (call.root < 0 || call.root >= member.clique->size()) return ncclInvalidArgument;
   if (call.op >= ncclNumOps) {
     const std::lock_guard lock(hall().mutex);
-    call.scale = member.factors[static_cast<std::size_t>(call.op - ncclNumOps)];
+    const auto made = member.factors.find(call.op);
+    if (made == member.factors.end()) return ncclInvalidArgument;
+    call.scale = made->second;
     call.scaled = true;
     call.op = ncclSum;
   }
@@ -422,13 +425,18 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
             format("rank %d: type %d factor %g", rank_of(comm), static_cast<int>(type), factor));
   if (const ncclResult_t ready = check_ready(comm); ready != ncclSuccess) return ready;
   const std::lock_guard lock(hall().mutex);
-  std::vector<double>& factors = comm->member->factors;
-  factors.push_back(factor);
-  *op = static_cast<ncclRedOp_t>(ncclNumOps + static_cast<int>(factors.size()) - 1);
+  Member& member = *comm->member;
+  const int number = ncclNumOps + member.made_ops++;
+  member.factors[number] = factor;
+  *op = static_cast<ncclRedOp_t>(number);
   return told;
 }
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
-  return begin("ncclRedOpDestroy", format("rank %d: op %d", rank_of(comm), static_cast<int>(op)));
+  const ncclResult_t told =
+      begin("ncclRedOpDestroy", format("rank %d: op %d", rank_of(comm), static_cast<int>(op)));
+  if (told != ncclSuccess) return told;
+  const std::lock_guard lock(hall().mutex);
+  return comm->member->factors.erase(op) == 1 ? ncclSuccess : ncclInvalidArgument;
 }
 
 ncclResult_t ncclGroupStart() {

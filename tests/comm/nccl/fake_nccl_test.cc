@@ -203,6 +203,46 @@ TEST_F(FakeNcclTest, RefusesRanksThatAreNoneAndCallsThatBlock) {
   EXPECT_EQ(comm, nullptr);
 }
 
+TEST_F(FakeNcclTest, RefusesPeersAndRootsThatTheCommunicatorDoesNotHave) {
+  init_all(2);
+  std::vector<int> values{1};
+  for (const int none : {-1, 2}) {
+    EXPECT_EQ(send(ranks_[0], values, none), ncclInvalidArgument);
+    EXPECT_EQ(receive(ranks_[0], values, none), ncclInvalidArgument);
+    EXPECT_EQ(calls_->broadcast(values.data(), values.data(), 1, ncclInt32, none, ranks_[0].comm,
+                                ranks_[0].stream()),
+              ncclInvalidArgument);
+    EXPECT_EQ(calls_->reduce(values.data(), values.data(), 1, ncclInt32, ncclSum, none,
+                             ranks_[0].comm, ranks_[0].stream()),
+              ncclInvalidArgument);
+  }
+  // Nothing of it went to the stream.
+  EXPECT_TRUE(ends(ranks_[0]));
+}
+
+TEST_F(FakeNcclTest, RefusesOperationsThatTheCommunicatorDoesNotHave) {
+  init_all(1);
+  const ncclUniqueId other = make_id();
+  EXPECT_EQ(init(other, 1, 0), ncclInProgress);
+  EXPECT_EQ(settle(ranks_[1]), ncclSuccess);
+  float factor = 0.5F;
+  ncclRedOp_t op = ncclSum;
+  ASSERT_EQ(calls_->create_pre_mul_sum(&op, &factor, ncclFloat32, ncclScalarHostImmediate,
+                                       ranks_[0].comm),
+            ncclSuccess);
+  std::vector<float> values{8};
+  EXPECT_EQ(sum(ranks_[1], values, ncclFloat32, op), ncclInvalidArgument) << "another's";
+  EXPECT_EQ(calls_->destroy_op(op, ranks_[1].comm), ncclInvalidArgument) << "another's";
+  EXPECT_EQ(calls_->destroy_op(ncclSum, ranks_[0].comm), ncclInvalidArgument) << "NCCL's own";
+  EXPECT_EQ(sum(ranks_[0], values, ncclFloat32, op), ncclInProgress);
+  EXPECT_EQ(settle(ranks_[0]), ncclSuccess);
+  EXPECT_EQ(calls_->destroy_op(op, ranks_[0].comm), ncclSuccess);
+  EXPECT_TRUE(ends(ranks_[0]));
+  EXPECT_EQ(values.front(), 4);
+  EXPECT_EQ(calls_->destroy_op(op, ranks_[0].comm), ncclInvalidArgument) << "destroyed before";
+  EXPECT_EQ(sum(ranks_[0], values, ncclFloat32, op), ncclInvalidArgument) << "destroyed before";
+}
+
 TEST_F(FakeNcclTest, RefusesCallsOfOneGroupOnTwoStreams) {
   init_all(1);
   const auto other = CopyLane::create({MemorySpace::kCuda, 0}).value();
