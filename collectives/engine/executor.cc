@@ -179,7 +179,7 @@ Status Execution::post_round(Slot& slot, std::uint32_t channel, Transport& trans
   }
   if (slot.batch.empty()) return {};
   slot.arrived.assign(slot.batch.size(), 0);
-  GW_ASSIGN(slot.ticket, transport.post(slot.batch, operands_.stream));
+  GW_ASSIGN(slot.ticket, transport.post(slot.batch));
   return {};
 }
 

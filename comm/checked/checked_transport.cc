@@ -41,7 +41,7 @@ class CheckedTransport final : public Transport {
   bool is_crowded() const override { return inner_->is_crowded(); }
   std::string describe() const override { return inner_->describe() + "; XXH3 checksums"; }
 
-  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;
+  Result<Ticket> post(std::span<const Transfer> batch) override;
   void gather(bool more) override { inner_->gather(more); }
   Result<int> progress() override { return inner_->progress(); }
   std::optional<Status> poll(Ticket ticket) override;
@@ -82,7 +82,7 @@ std::uint64_t CheckedTransport::hash(const Transfer& transfer, std::size_t bytes
   return XXH3_64bits_withSeed(transfer.data.data(), bytes, seed);
 }
 
-Result<Ticket> CheckedTransport::post(std::span<const Transfer> batch, const Stream& stream) {
+Result<Ticket> CheckedTransport::post(std::span<const Transfer> batch) {
   Pending pending{{batch.begin(), batch.end()}, std::vector<Trailer>(batch.size())};
   std::vector<Transfer> doubled;
   doubled.reserve(2 * batch.size());
@@ -100,7 +100,7 @@ Result<Ticket> CheckedTransport::post(std::span<const Transfer> batch, const Str
     doubled.push_back(transfer);
     doubled.push_back(second);
   }
-  GW_ASSIGN(const Ticket ticket, inner_->post(doubled, stream));
+  GW_ASSIGN(const Ticket ticket, inner_->post(doubled));
   pending_.emplace(static_cast<std::uint64_t>(ticket), std::move(pending));
   return ticket;
 }

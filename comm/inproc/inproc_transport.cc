@@ -285,7 +285,7 @@ class InprocTransport final : public Transport {
   std::string describe() const override {
     return format("inproc: %d ranks as threads, one copy from sender to receiver", size());
   }
-  Result<Ticket> post(std::span<const Transfer> transfers, const Stream& stream) override;
+  Result<Ticket> post(std::span<const Transfer> transfers) override;
   // Copies what has met and was addressed to this rank.
   Result<int> progress() override;
   std::optional<Status> poll(Ticket ticket) override;
@@ -344,7 +344,7 @@ bool InprocTransport::is_crowded() const {
   return comm::is_crowded(all);
 }
 
-Result<Ticket> InprocTransport::post(std::span<const Transfer> transfers, const Stream&) {
+Result<Ticket> InprocTransport::post(std::span<const Transfer> transfers) {
   GW_TRY(comm::check_batch(transfers, size(), "the in-process transport takes no other"));
   const std::lock_guard lock(hub_->mutex);
   const std::optional<Status> why = hub_->unreachable(rank_, transfers);

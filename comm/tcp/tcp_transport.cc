@@ -52,7 +52,7 @@ class TcpTransport final : public comm::TicketTransport<tcp::Tickets> {
   TransportCaps caps() const override;
   TransportStats stats() const override;
 
-  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;
+  Result<Ticket> post(std::span<const Transfer> batch) override;
   void gather(bool more) override { tickets_->gather(more); }
   Result<int> progress() override;
   bool has_message(int peer, Tag tag, std::uint64_t any) override {
@@ -262,7 +262,7 @@ TransportStats TcpTransport::stats() const {
   return stats;
 }
 
-Result<Ticket> TcpTransport::post(std::span<const Transfer> batch, const Stream&) {
+Result<Ticket> TcpTransport::post(std::span<const Transfer> batch) {
   GW_TRY(comm::check_batch(batch, size(), "the TCP transport takes no other"));
   return tickets_->post(batch);
 }

@@ -37,7 +37,7 @@ class UcxTransport final : public comm::TicketTransport<ucx::Tickets> {
   }
   TransportStats stats() const override { return comm::sum(tickets_->stats(), peers_->stats()); }
 
-  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override;
+  Result<Ticket> post(std::span<const Transfer> batch) override;
   Result<int> progress() override;
   bool has_message(int peer, Tag tag, std::uint64_t any) override {
     return tickets_->has_message(peer, tag.bits(), any);
@@ -135,7 +135,7 @@ std::string UcxTransport::describe_now() const {
   return text;
 }
 
-Result<Ticket> UcxTransport::post(std::span<const Transfer> batch, const Stream&) {
+Result<Ticket> UcxTransport::post(std::span<const Transfer> batch) {
   const ucx::CudaRoute& cuda = worker_->cuda();
   const std::string_view why = cuda.why;
   GW_TRY(comm::check_batch(batch, size(), cuda.direct ? std::nullopt : std::optional(why)));

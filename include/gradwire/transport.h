@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "gradwire/status.h"
-#include "gradwire/stream.h"
 #include "gradwire/tensor.h"
 
 namespace gradwire {
@@ -153,11 +152,12 @@ class Transport {
   // One line for people: backend, version, and what carries host memory to which ranks.
   virtual std::string describe() const = 0;
 
-  // Starts all transfers of `batch`, and never blocks. On a GPU they start once `stream` has run
-  // the work that it holds. Sends and receives of one batch cannot block each other. A rank may
-  // send to itself, and a message may have 0 bytes. Errors: kInvalidArgument for a peer out of
-  // range or a device that is not in caps(); a permanent error, as above.
-  virtual Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) = 0;
+  // Starts all transfers of `batch`, and never blocks. No stream is waited for: memory of a device
+  // holds by then what is to be sent, and is free for what comes. Sends and receives of one batch
+  // cannot block each other. A rank may send to itself, and a message may have 0 bytes. Errors:
+  // kInvalidArgument for a peer out of range or a device that is not in caps(); a permanent error,
+  // as above.
+  virtual Result<Ticket> post(std::span<const Transfer> batch) = 0;
   // True: what is posted from now on may wait for more of it, so that it leaves together. False: it
   // leaves. Never true during progress() and wait(). The default: nothing.
   virtual void gather(bool more);

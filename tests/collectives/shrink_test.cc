@@ -85,7 +85,7 @@ class Wire final : public Transport {
   TransportCaps caps() const override { return {.notes = true}; }
   TransportStats stats() const override { return {}; }
   std::string describe() const override { return "wire"; }
-  Result<Ticket> post(std::span<const Transfer>, const Stream&) override {
+  Result<Ticket> post(std::span<const Transfer>) override {
     return Status(Code::kUnsupported, "no data");
   }
   Result<int> progress() override { return 0; }

@@ -26,8 +26,8 @@ class FaultyTransport final : public PassingTransport {
  public:
   FaultyTransport(std::unique_ptr<Transport> inner, Fault fault)
       : PassingTransport(std::move(inner)), fault_(std::move(fault)) {}
-  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override {
-    GW_ASSIGN(const Ticket ticket, inner_->post(batch, stream));
+  Result<Ticket> post(std::span<const Transfer> batch) override {
+    GW_ASSIGN(const Ticket ticket, inner_->post(batch));
     for (const Transfer& transfer : batch) {
       if (transfer.kind == Transfer::Kind::kRecv) receives_[ticket].push_back(transfer);
     }
@@ -76,8 +76,8 @@ Status deliver(const std::vector<Bytes>& out, std::vector<Bytes>& in, const Faul
     sends.push_back({Transfer::Kind::kSend, 1, tag(40 + i), copies[i], {}});
     receives.push_back({Transfer::Kind::kRecv, 0, tag(40 + i), in[i], {}});
   }
-  const auto sent = sender->post(sends, Stream());
-  const auto received = receiver->post(receives, Stream());
+  const auto sent = sender->post(sends);
+  const auto received = receiver->post(receives);
   if (!sent.has_value() || !received.has_value()) return {Code::kInternal, "post"};
   Status outcome = settle(*receiver, received.value());
   const Status sends_outcome = settle(*sender, sent.value());
@@ -147,7 +147,7 @@ TEST(Checksums, ARankToItself) {
   Bytes out = pattern(50), in(50);
   const Transfer batch[] = {{Transfer::Kind::kSend, 0, tag(1), out, {}},
                             {Transfer::Kind::kRecv, 0, tag(1), in, {}}};
-  const auto ticket = alone->post(batch, Stream());
+  const auto ticket = alone->post(batch);
   ASSERT_TRUE(ticket.has_value());
   EXPECT_EQ(settle(*alone, ticket.value()).message(), "ok");
   EXPECT_EQ(in, out);

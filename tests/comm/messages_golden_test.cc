@@ -93,11 +93,10 @@ TEST(CommMessages, OfTransports) {
   std::vector<std::byte> room(8);
   const Transfer nowhere[] = {
       {Transfer::Kind::kRecv, 5, Tag::make(3, 40, 2).value(), ByteSpan(room), {}}};
-  EXPECT_EQ(sentence(ranks.value()[0]->post(nowhere, Stream()).error()),
-            "post: peer 5 (expected 0 to 1)");
+  EXPECT_EQ(sentence(ranks.value()[0]->post(nowhere).error()), "post: peer 5 (expected 0 to 1)");
   const Transfer batch[] = {
       {Transfer::Kind::kRecv, 1, Tag::make(3, 40, 2).value(), ByteSpan(room), {}}};
-  const auto ticket = ranks.value()[0]->post(batch, Stream());
+  const auto ticket = ranks.value()[0]->post(batch);
   ASSERT_TRUE(ticket.has_value());
   ranks.value()[1].reset();  // says goodbye
   std::optional<Status> outcome;

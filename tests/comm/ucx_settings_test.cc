@@ -58,7 +58,7 @@ void in_process(const Variables& variables, const std::function<std::string()>& 
 // One message to or from the other rank of two; "" when it has gone.
 std::string move(Transport& transport, Transfer::Kind kind, std::uint64_t number, ByteSpan data) {
   const Transfer transfer{kind, 1 - transport.rank(), Tag::make(1, number, 0).value(), data, {}};
-  const auto ticket = transport.post(std::span(&transfer, 1), Stream());
+  const auto ticket = transport.post(std::span(&transfer, 1));
   if (!ticket.has_value()) return std::string(ticket.error().message());
   const Deadline until = deadline_in(20);
   while (std::chrono::steady_clock::now() < until) {

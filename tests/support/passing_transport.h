@@ -21,9 +21,7 @@ class PassingTransport : public Transport {
   TransportCaps caps() const override { return inner_->caps(); }
   TransportStats stats() const override { return inner_->stats(); }
   std::string describe() const override { return inner_->describe(); }
-  Result<Ticket> post(std::span<const Transfer> batch, const Stream& stream) override {
-    return inner_->post(batch, stream);
-  }
+  Result<Ticket> post(std::span<const Transfer> batch) override { return inner_->post(batch); }
   Result<int> progress() override { return inner_->progress(); }
   std::optional<Status> poll(Ticket ticket) override { return inner_->poll(ticket); }
   std::size_t received(Ticket ticket, std::size_t index) const override {

@@ -26,7 +26,7 @@ Transfer recv(int peer, Tag tag, Bytes& data) {
 }
 
 Ticket post(Transport& transport, std::initializer_list<Transfer> batch) {
-  const auto ticket = transport.post(std::span(batch.begin(), batch.size()), {});
+  const auto ticket = transport.post(std::span(batch.begin(), batch.size()));
   EXPECT_TRUE(ticket.has_value()) << ticket.error().message();
   return ticket.has_value() ? ticket.value() : Ticket{};
 }
