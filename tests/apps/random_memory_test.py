@@ -54,6 +54,7 @@ class Configuration:
 
     def __init__(self, seed):
         draw = random.Random(seed)
+        self.uneven = seed // 2 % 2 == 1  # devices that are planned for
         self.model = draw.choice(("gpt", "gpt", "mlp", "cnn", "resnet8"))
         self.words = ["--model", self.model, "--data", "grammar" if self.model == "gpt" else "digits"]
         self.blocks, self.width = draw.choice((3, 4)), draw.choice((16, 24, 32))
@@ -163,26 +164,38 @@ class Configuration:
             shape += ["--hidden", ",".join(map(str, self.hidden))]
         choice = [] if self.compressor == "none" else ["--compressors", self.compressor]
         return [*shape, "--batch", str(self.rows * self.micro_batches * self.dp), "--precision", self.precision, "--optimizer",
-                {"sgd": "momentum"}.get(self.optimizer, self.optimizer), *choice, "--rows", "100",
+                {"sgd": "momentum"}.get(self.optimizer, self.optimizer), *choice, "--rows", "100", "--zero", str(self.zero),
                 *(["--allow-stale"] if self.schedule in STREAMS else [])]
 
     def likeness(self, row):
         same = [row[axis] == getattr(self, axis) for axis in ("zero", "pp", "tp", "recompute", "compressor")]
-        return sum(same) + 2 * (self.pp > 1 and row["schedule"].startswith(self.schedule))
+        timed = self.uneven and "stages=" in row["schedule"]
+        return sum(same) + 2 * (self.pp > 1 and row["schedule"].startswith(self.schedule)) + timed
 
 
 CLUSTER = """[device.cpu]
 memory = "1G"
 macs_per_second = 1e9
+[device.old]
+memory = "1G"
+macs_per_second = 3e8
 [link.wire]
 latency = 1e-5
 bandwidth = 1e8
-[[node]]
-name = "node"
-devices = %d
-device = "cpu"
-link = "wire"
 """
+NODE = """[[node]]
+name = "%s"
+devices = %d
+device = "%s"
+link = "wire"
+uplink = "wire"
+"""
+
+
+def cluster_of(devices, uneven):
+    """Where devices are uneven a search cuts stages by their time, too."""
+    old = devices // 2 if uneven else 0
+    return CLUSTER + NODE % ("new", devices - old, "cpu") + (NODE % ("old", old, "old") if old else "")
 
 
 def vocabulary_of():
@@ -236,7 +249,7 @@ class RandomMemory(unittest.TestCase):
     def searched(self, one, vocabulary, *more):
         """Rows of meshes, and the other lines."""
         cluster = pathlib.Path(self.at.name) / "c.toml"
-        cluster.write_text(CLUSTER % (one.dp * one.tp * one.pp))
+        cluster.write_text(cluster_of(one.dp * one.tp * one.pp, one.uneven))
         done = gradwire("plan", "--cluster", str(cluster), *one.search_words(vocabulary), "--json", "-", *more)
         if done.returncode == 1 and "fit" in done.stderr:
             return [], []
@@ -245,7 +258,7 @@ class RandomMemory(unittest.TestCase):
         return [line for line in lines if line["kind"] == "mesh"], [line for line in lines if line["kind"] != "mesh"]
 
     def search_agrees(self, one, vocabulary):
-        """The zero stage of the mesh that was run."""
+        """The ZeRO stage of the mesh that was run, and whether its stages were cut by their time."""
         rows, _ = self.searched(one, vocabulary)
         place = max(range(len(rows)), key=lambda at: (one.likeness(rows[at]), -at))
         row, plan = rows[place], str(pathlib.Path(self.at.name) / "plan.toml")
@@ -278,16 +291,19 @@ class RandomMemory(unittest.TestCase):
                             for found in self.searched(one, vocabulary, "--device-mem", str(needed))[0]])
         for found in self.searched(one, vocabulary, "--device-mem", str(needed - 1))[0]:
             self.assertLess(found["needed_bytes"], needed)
-        return row["zero"]
+        return row["zero"], "stages=" in row["schedule"]
 
     def test_a_search_foretells_all_that_its_plan_holds(self):
         vocabulary = vocabulary_of()
-        stages = set()
+        stages, timed = set(), 0
         for seed in range(CONFIGURATIONS if FULL else SAMPLE // 2):
             one = Configuration(seed)
             with self.subTest(seed=seed, search=" ".join(one.search_words(vocabulary))):
-                stages.add(self.search_agrees(one, vocabulary))
+                zero, by_time = self.search_agrees(one, vocabulary)
+                stages.add(zero)
+                timed += by_time
         self.assertGreaterEqual(len(stages), 4 if FULL else 2, stages)
+        self.assertGreaterEqual(timed, 5 if FULL else 1)
 
     def test_every_value_of_every_axis_is_drawn(self):
         drawn = [Configuration(seed) for seed in range(CONFIGURATIONS)]
