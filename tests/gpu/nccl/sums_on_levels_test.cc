@@ -25,6 +25,7 @@
 #include "tests/gpu/nccl/over_fake_nccl.h"
 #include "tests/gpu/on_device.h"
 #include "tests/support/names.h"
+#include "tests/support/process_ranks.h"
 
 namespace gradwire {
 namespace {
@@ -245,12 +246,15 @@ TEST(Levels, HaveLeftWhenTheirStreamHasComePast) {
 // Its streams go on, so that the operation's end is known soon, and the others can go on.
 TEST_F(SumsOnLevels, ARankThatIsMissingIsNamedAndTheOthersMayGoOn) {
   constexpr double kLimit = 0.5;
+  const ProcessCount made;  // communicators, which is the work of all
   const auto texts = on_nodes(
       kTwoByTwo,
-      [](std::unique_ptr<Communicator> world) -> std::string {
+      [&](std::unique_ptr<Communicator> world) -> std::string {
+        made.come();
         const OnDevice sum = gpu::uploaded(values_of(world->rank(), 9000));
         const OwnStream own;
         if (world->rank() == 3) {
+          EXPECT_TRUE(made.await(4, 20));
           world->abort("on purpose");
           return "rank 3, operation 4";
         }
