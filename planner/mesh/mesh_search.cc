@@ -310,10 +310,14 @@ class MeshSearch {
   // same mesh, no faster, and leaves no more room.
   static bool outdoes(const MeshAnswer& row, const MeshAnswer& other) {
     if (row.ticks > other.ticks || beyond(row) > beyond(other)) return false;
-    MeshChoice alike = other.choice;
-    alike.zero = row.choice.zero;
-    alike.recompute = row.choice.recompute;
-    return alike == row.choice;
+    // Numbers first: this is asked of every pair of rows.
+    const auto numbers = [](const MeshChoice& one) {
+      return std::tuple(one.dp, one.tp, one.pp, one.accumulate, one.micro_batch);
+    };
+    const MeshChoice& a = row.choice;
+    const MeshChoice& b = other.choice;
+    return numbers(a) == numbers(b) && a.order == b.order && a.layout == b.layout &&
+           a.compressor == b.compressor;
   }
 
   const MeshProblem& problem_;
