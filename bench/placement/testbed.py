@@ -165,11 +165,11 @@ def planned(gradwire, cluster, model, batch, compressors, folder):
     path = pathlib.Path(folder) / "cluster.toml"
     path.write_text(cluster)
     text = subprocess.run([gradwire, "plan", "--cluster", str(path), "--batch", str(batch), *MODELS[model][0], *OPTIMIZER,
-                           "--precision", "fp32", "--compressors", compressors, "--rows", "1000", "--json"],
+                           "--precision", "fp32", "--compressors", compressors, "--zero", "0", "--recompute", "none", "--rows", "1000", "--json"],
                           capture_output=True, text=True, timeout=120)
     if text.returncode:
         raise SystemExit(f"plan of {model}: {text.stderr.strip()[-500:]}")
-    return [row for row in map(json.loads, text.stdout.splitlines()) if row["kind"] == "mesh" and row["zero"] == 0 and row["recompute"] == "none"]
+    return [row for row in map(json.loads, text.stdout.splitlines()) if row["kind"] == "mesh"]
 
 
 def foretell(gradwire, profile, model, rate, meshes, folder):
