@@ -165,7 +165,8 @@ class Configuration:
         choice = [] if self.compressor == "none" else ["--compressors", self.compressor]
         return [*shape, "--batch", str(self.rows * self.micro_batches * self.dp), "--precision", self.precision, "--optimizer",
                 {"sgd": "momentum"}.get(self.optimizer, self.optimizer), *choice, "--rows", "100",
-                *(["--zero", str(self.zero)] if self.replicas() > 1 else []),
+                # What is compressed has whole replicas in a search.
+                *(["--zero", str(self.zero)] if self.replicas() > 1 and self.compressor == "none" else []),
                 *(["--allow-stale"] if self.schedule in STREAMS else [])]
 
     def likeness(self, row):
