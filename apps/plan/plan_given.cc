@@ -106,7 +106,8 @@ Result<std::vector<MeshChoice>> given_choices(const MeshProblem& problem, const 
   return Status(
       Code::kInvalidArgument,
       format("no mesh of %d devices for %lld samples is as %s says (expected numbers that divide "
-             "them, and a schedule and a ZeRO stage that serve them%s%s)",
+             "them, a schedule that serves them, and a ZeRO stage: 0 of one replica and with a "
+             "compressor, 0 or 1 under chimera and without a flush, else 0 to 3%s%s)",
              problem.cluster->devices(), static_cast<long long>(problem.batch),
              given.text().c_str(), why.empty() ? "" : "; left out were ", why.c_str()));
 }

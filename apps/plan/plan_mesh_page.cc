@@ -98,7 +98,7 @@ std::string near_rows(const MeshAnswer& row, const std::vector<MeshAnswer>& near
   std::size_t shown = 0;
   const auto add = [&](const MeshAnswer& one) {
     const auto longer = static_cast<double>(one.ticks - row.ticks);
-    html += "<tr><th>" + escaped(to_string(one.choice)) +
+    html += "<tr><th>" + escaped(brief_text(one.choice)) +
             format("</th><td>%+.1f %%</td><td>",
                    row.ticks > 0 ? 100 * longer / static_cast<double>(row.ticks) : 0) +
             with_micro_sign(time_text(static_cast<double>(one.ticks) * kSecondsOfTick)) + "</td>";
@@ -124,6 +124,13 @@ std::string near_note(const std::vector<MeshAnswer>& near) {
       near.size(), static_cast<long long>(large));
 }
 
+// All of them that a row stands for, whatever its title leaves out.
+std::string flags_text(const MeshChoice& choice) {
+  return "--parallel '" + parallel_text(choice) +
+         format("' --accumulate %d --recompute ", choice.accumulate) + choice.recompute +
+         " --compressor '" + choice.compressor + "'";
+}
+
 std::string sent_note(const MeshAnswer& row) {
   const auto size = [](double bytes) { return size_text(static_cast<std::int64_t>(bytes)); };
   return "Sent by a rank: " + size(row.bytes.data) + " of gradients and parameters, " +
@@ -139,7 +146,8 @@ Result<std::string> mesh_page(const MeshProblem& problem, const MeshPage& page) 
   GW_ASSIGN(const PageJson timeline, timeline_json(problem, row));
   return filled(
       kPlanMeshPage,
-      {{"title", escaped(to_string(row.choice))},
+      {{"title", escaped(brief_text(row.choice))},
+       {"flags", escaped(flags_text(row.choice))},
        {"setup", escaped(page.heading)},
        {"step", with_micro_sign(time_text(static_cast<double>(row.ticks) * kSecondsOfTick))},
        {"phases", phase_rows(row)},

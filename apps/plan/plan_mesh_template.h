@@ -11,13 +11,14 @@ inline constexpr char kPlanMeshPage[] = R"page(<!doctype html>
   h1 { font-size: 1.5rem; margin: 0 0 .3rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .6rem; }
   .small { color: #57606a; font-size: .87rem; } pre { font-size: .74rem; overflow-x: auto; background: #f6f7f9; padding: .8rem; }
   table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }
-  th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #e3e6ea; } th { text-align: left; font-weight: 500; }
+  th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #e3e6ea; } th { text-align: left; font-weight: 500; } td { white-space: nowrap; } .flags { overflow-wrap: anywhere; }
   .wide { overflow-x: auto; } .wide tr:nth-child(2) { background: #f6f7f9; }
   .chart { height: 22rem; position: relative; } canvas.line { width: 100%; display: block; }
   .key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 .9rem; vertical-align: -1px; }
 </style></head><body>
 <h1>@@title@@</h1>
 <div class="small">@@setup@@</div>
+<p class="small flags">As flags of gradwire train: <code>@@flags@@</code></p>
 <h2>A step: @@step@@</h2>
 <table>@@phases@@</table>
 <p class="small">compute: layers and optimizer of the rank that has most; bubble: waiting that no exchange causes; then exchanges that nothing hides: sums among ranks that share tensors, messages between stages, gradients and parameters among replicas. @@sent@@</p>

@@ -18,7 +18,7 @@ std::string duration(std::int64_t ticks) {
 std::string amount_of(double bytes) { return size_text(static_cast<std::int64_t>(bytes)); }
 
 std::string mesh_name(const MeshChoice& choice) {
-  return short_parallel_text(choice) + (choice.has_flush() ? "" : " stale");
+  return brief_parallel_text(choice) + (choice.has_flush() ? "" : " stale");
 }
 
 std::string micro_batches(const MeshChoice& choice) {
@@ -31,8 +31,9 @@ double share_of(std::int64_t part, std::int64_t whole) {
 
 std::string left_out_text(const MeshSearchResult& result) {
   std::string text =
-      format("%lld meshes, %lld simulated; left out:\n", static_cast<long long>(result.choices),
-             static_cast<long long>(result.simulated));
+      format("%lld mesh%s, %lld simulated; left out:%s\n", static_cast<long long>(result.choices),
+             result.choices == 1 ? "" : "es", static_cast<long long>(result.simulated),
+             result.left_out.empty() ? " none" : "");
   for (const auto& [why, count] : result.left_out) {
     text += format("%10lld  %s\n", static_cast<long long>(count), why.c_str());
   }
@@ -115,7 +116,7 @@ std::string near_text(const MeshAnswer& row, const std::vector<MeshAnswer>& near
     }
     if (++shown > kMost) continue;
     text += format("%+8.1f%%  %s\n", share_of(other.ticks - row.ticks, row.ticks),
-                   to_string(other.choice).c_str());
+                   brief_text(other.choice).c_str());
   }
   if (shown > kMost) text += format("and %zu slower ones", shown - kMost);
   if (shown > kMost) text += "\n";
@@ -181,9 +182,9 @@ std::string mesh_lines(const MeshSearchResult& result) {
 std::string why_text(std::int64_t number, const MeshAnswer& row,
                      const std::vector<MeshAnswer>& near) {
   std::string text = format("Row %lld: %s\n%s a step, %s by the lower bound\n",
-                            static_cast<long long>(number), to_string(row.choice).c_str(),
+                            static_cast<long long>(number), brief_text(row.choice).c_str(),
                             duration(row.ticks).c_str(), duration(row.bound).c_str());
-  if (parallel_text(row.choice) != short_parallel_text(row.choice)) {
+  if (parallel_text(row.choice) != brief_parallel_text(row.choice)) {
     text += "--parallel " + parallel_text(row.choice) + "\n";
   }
   const std::vector<const char*> meanings{

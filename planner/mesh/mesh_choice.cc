@@ -26,11 +26,20 @@ std::string text_of(const MeshChoice& choice, const std::string& order) {
   return text;
 }
 
+// Behind the mesh.
+std::string rest_of(const MeshChoice& choice) {
+  std::string text =
+      format(" %dx%lld", choice.accumulate, static_cast<long long>(choice.micro_batch));
+  if (choice.recompute != "none") text += " recompute=" + choice.recompute;
+  if (choice.compressor != "none") text += " " + choice.compressor;
+  return text;
+}
+
 }  // namespace
 
 std::string parallel_text(const MeshChoice& choice) { return text_of(choice, choice.order.text()); }
 
-std::string short_parallel_text(const MeshChoice& choice) {
+std::string brief_parallel_text(const MeshChoice& choice) {
   constexpr std::size_t kMost = 12;
   const std::vector<int>& layers = choice.order.layers;
   std::string order = choice.order.text();
@@ -41,12 +50,10 @@ std::string short_parallel_text(const MeshChoice& choice) {
   return text_of(choice, order);
 }
 
-std::string to_string(const MeshChoice& choice) {
-  std::string text = short_parallel_text(choice);
-  text += format(" %dx%lld", choice.accumulate, static_cast<long long>(choice.micro_batch));
-  if (choice.recompute != "none") text += " recompute=" + choice.recompute;
-  if (choice.compressor != "none") text += " " + choice.compressor;
-  return text;
+std::string to_string(const MeshChoice& choice) { return parallel_text(choice) + rest_of(choice); }
+
+std::string brief_text(const MeshChoice& choice) {
+  return brief_parallel_text(choice) + rest_of(choice);
 }
 
 }  // namespace gradwire

@@ -37,10 +37,10 @@ struct MeshChoice {
 
 // As `gradwire train --parallel` reads it: "dp=2,tp=4,pp=4/1f1b,zero=1".
 std::string parallel_text(const MeshChoice& choice);
-// For people: of more than a dozen stages the layers of the first ones and of the last one.
-std::string short_parallel_text(const MeshChoice& choice);
-// All of it, for tables: so, with micro-batches, recompute and compressor where they are not as
-// without them.
+// All of it: with micro-batches, recompute and compressor where they are not as without them.
 std::string to_string(const MeshChoice& choice);
+// Both for people: of more than a dozen stages the layers of the first ones and of the last one.
+std::string brief_parallel_text(const MeshChoice& choice);
+std::string brief_text(const MeshChoice& choice);
 
 }  // namespace gradwire

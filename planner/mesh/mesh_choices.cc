@@ -186,9 +186,12 @@ class ChoicesOf {
       for (const std::string& compressor : problem_.compressors) {
         mesh.compressor = compressor;
         const bool coded = compressor != "none";
-        // Without replicas it changes nothing: once is enough.
-        if (coded && (mesh.zero > 0 || (!sharded && &compressor != &problem_.compressors.front())))
+        if (coded && mesh.zero > 0) {
+          leave_out("ZeRO stages of compressed gradients");
           continue;
+        }
+        // Without replicas it changes nothing: once is enough.
+        if (coded && !sharded && &compressor != &problem_.compressors.front()) continue;
         found_.all.push_back(mesh);
       }
     }

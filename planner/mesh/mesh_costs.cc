@@ -59,22 +59,18 @@ class CostsOfMesh {
     return costs;
   }
 
-  Result<std::vector<std::vector<std::int64_t>>> by_stage() {
+  Result<std::vector<std::vector<std::int64_t>>> by_rank() {
     GW_TRY(begin());
     // Devices of one type on one kind of ring take the same.
     std::map<std::pair<int, MeshLink>, std::vector<std::int64_t>> known;
     const std::vector<std::int64_t> none(work_->size());
-    std::vector<std::vector<std::int64_t>> ticks(static_cast<std::size_t>(choice_.stages()), none);
+    std::vector<std::vector<std::int64_t>> ticks(static_cast<std::size_t>(choice_.pp), none);
     for (const MeshReplica& replica : links_.replicas) {
-      for (int rank = 0; rank < choice_.pp; ++rank) {
-        const auto at = static_cast<std::size_t>(rank);
-        const auto [place, is_new] = known.try_emplace({replica.types[at], replica.sums[at]});
-        if (is_new) place->second = layers_on(replica, at);
-        for (const auto& [pipe, stage] : choice_.stages_of(rank)) {
-          std::vector<std::int64_t>& slowest = ticks[static_cast<std::size_t>(stage)];
-          std::ranges::transform(slowest, place->second, slowest.begin(),
-                                 [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
-        }
+      for (std::size_t rank = 0; rank < ticks.size(); ++rank) {
+        const auto [place, is_new] = known.try_emplace({replica.types[rank], replica.sums[rank]});
+        if (is_new) place->second = layers_on(replica, rank);
+        std::ranges::transform(ticks[rank], place->second, ticks[rank].begin(),
+                               [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
       }
     }
     return ticks;
@@ -319,11 +315,11 @@ Result<MeshCosts> mesh_costs(const MeshProblem& problem, const MeshChoice& choic
   return CostsOfMesh(problem, choice, links, compression).all();
 }
 
-Result<std::vector<std::vector<std::int64_t>>> mesh_stage_ticks(const MeshProblem& problem,
-                                                                const MeshChoice& choice,
-                                                                const MeshLinks& links) {
+Result<std::vector<std::vector<std::int64_t>>> mesh_rank_ticks(const MeshProblem& problem,
+                                                               const MeshChoice& choice,
+                                                               const MeshLinks& links) {
   GW_ASSIGN(const MeshCompression none, MeshCompression::make("none", 0));
-  return CostsOfMesh(problem, choice, links, none).by_stage();
+  return CostsOfMesh(problem, choice, links, none).by_rank();
 }
 
 }  // namespace gradwire

@@ -72,12 +72,12 @@ struct MeshCosts {
 Result<MeshCosts> mesh_costs(const MeshProblem& problem, const MeshChoice& choice,
                              const MeshLinks& links, const MeshCompression& compression);
 
-// [stage][layer]: what each layer of the model takes of a micro-batch's time where the stage's rank
-// has it, forward and back with sums of tp; on the slowest of the ranks that have the stage.
-// Nanoseconds. Whether layers are computed again is as choice's division into stages has it. Errors
-// as mesh_costs().
-Result<std::vector<std::vector<std::int64_t>>> mesh_stage_ticks(const MeshProblem& problem,
-                                                                const MeshChoice& choice,
-                                                                const MeshLinks& links);
+// [rank of the pipeline][layer]: what each layer of the model, wherever it is, would take of a
+// micro-batch's time there, forward and back with sums of tp; in the slowest replica. Nanoseconds.
+// Whether layers are computed again is as choice's division into stages has it. Errors as
+// mesh_costs().
+Result<std::vector<std::vector<std::int64_t>>> mesh_rank_ticks(const MeshProblem& problem,
+                                                               const MeshChoice& choice,
+                                                               const MeshLinks& links);
 
 }  // namespace gradwire

@@ -149,7 +149,7 @@ class MeshSearch {
     if (!options_.progress) return;
     options_.progress(
         done, std::max<std::int64_t>(result_.choices, 1),
-        result_.rows.empty() ? "none fits yet" : to_string(result_.rows.front().choice));
+        result_.rows.empty() ? "none fits yet" : brief_text(result_.rows.front().choice));
   }
 
   Status nothing() {
@@ -165,7 +165,7 @@ class MeshSearch {
     return {Code::kInvalidArgument,
             format("no mesh fits (%s; the smallest of those looked at, %s, needs %lld bytes on "
                    "rank %d of its pipeline, whose device has %lld)",
-                   why.c_str(), to_string(smallest_->choice).c_str(),
+                   why.c_str(), brief_text(smallest_->choice).c_str(),
                    static_cast<long long>(smallest_->most_needed()), smallest_->fullest,
                    static_cast<long long>(smallest_->room))};
   }

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "planner/mesh/even_ranks.h"
 #include "planner/mesh/mesh_costs.h"
 #include "trainer/pipeline/cut_uneven.h"
 #include "trainer/stages/stage_plan.h"
@@ -11,31 +12,47 @@
 namespace gradwire {
 namespace {
 
-using StageTicks = std::vector<std::vector<std::int64_t>>;
+using Ticks = std::vector<std::vector<std::int64_t>>;
 
-// Of layers, those of each run together; `begins` has the model's end behind the last one.
-StageTicks of_runs(const StageTicks& layers, const std::vector<std::size_t>& begins) {
-  StageTicks runs;
-  for (const std::vector<std::int64_t>& stage : layers) {
+// Of layers on each rank, those of each run together; `begins` has the model's end behind the last.
+Ticks of_runs(const Ticks& layers, const std::vector<std::size_t>& begins) {
+  Ticks runs;
+  for (const std::vector<std::int64_t>& rank : layers) {
     std::vector<std::int64_t>& sums = runs.emplace_back();
     for (std::size_t run = 0; run + 1 < begins.size(); ++run) {
-      sums.push_back(std::accumulate(stage.begin() + static_cast<std::ptrdiff_t>(begins[run]),
-                                     stage.begin() + static_cast<std::ptrdiff_t>(begins[run + 1]),
+      sums.push_back(std::accumulate(rank.begin() + static_cast<std::ptrdiff_t>(begins[run]),
+                                     rank.begin() + static_cast<std::ptrdiff_t>(begins[run + 1]),
                                      std::int64_t{0}));
     }
   }
   return runs;
 }
 
-std::int64_t slowest(const StageTicks& layers, const std::vector<LayerRange>& cuts) {
-  std::int64_t most = 0;
-  for (std::size_t stage = 0; stage < cuts.size(); ++stage) {
-    const auto begin = layers[stage].begin();
-    most = std::max(most, std::accumulate(begin + static_cast<std::ptrdiff_t>(cuts[stage].begin),
-                                          begin + static_cast<std::ptrdiff_t>(cuts[stage].end),
-                                          std::int64_t{0}));
+// Of runs on each stage, on the slowest of the ranks that have it.
+Ticks by_stage(const StagedRanks& ranks, int stages) {
+  Ticks ticks(static_cast<std::size_t>(stages));
+  for (std::size_t rank = 0; rank < ranks.stages.size(); ++rank) {
+    for (const int stage : ranks.stages[rank]) {
+      std::vector<std::int64_t>& one = ticks[static_cast<std::size_t>(stage)];
+      one.resize(ranks.ticks[rank].size());
+      std::ranges::transform(one, ranks.ticks[rank], one.begin(),
+                             [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
+    }
   }
-  return most;
+  return ticks;
+}
+
+// As runs of layers.
+std::vector<Range> in_runs(const std::vector<LayerRange>& cuts,
+                           const std::vector<std::size_t>& begins) {
+  std::vector<Range> runs;
+  std::int64_t begin = 0;
+  for (const LayerRange& cut : cuts) {
+    const std::int64_t end = std::ranges::lower_bound(begins, cut.end) - begins.begin();
+    runs.push_back({begin, end});
+    begin = end;
+  }
+  return runs;
 }
 
 }  // namespace
@@ -50,26 +67,37 @@ Result<std::vector<int>> TimedStages::of(const MeshChoice& choice) {
 }
 
 Result<std::vector<int>> TimedStages::cut(const MeshChoice& choice) {
-  GW_ASSIGN(const StageTicks ticks, mesh_stage_ticks(problem_, choice, links_of(choice)));
+  GW_ASSIGN(const Ticks ticks, mesh_rank_ticks(problem_, choice, links_of(choice)));
   GW_ASSIGN(const Model<float>* const model, problem_.model->part(1, choice.has_flush()));
-  GW_ASSIGN(const std::vector<LayerRange> own,
-            problem_.model->cuts(choice.stages(), choice.has_flush(), choice.order.layers));
+  GW_ASSIGN(const std::vector<LayerRange> layers_of_own,
+            problem_.model->cuts(choice.stages(), choice.has_flush()));
   std::vector<std::size_t> begins = stage_begins(*model);
   begins.push_back(model->layers());
-  GW_ASSIGN(const std::vector<Range> cuts, cut_uneven(of_runs(ticks, begins)));
-  std::vector<LayerRange> timed;
-  std::vector<int> layers;
-  for (const Range& cut : cuts) {
-    timed.push_back(
-        {begins[static_cast<std::size_t>(cut.begin)], begins[static_cast<std::size_t>(cut.end)]});
-    layers.push_back(static_cast<int>(timed.back().end - timed.back().begin));
+  StagedRanks ranks{.ticks = of_runs(ticks, begins)};
+  for (int rank = 0; rank < choice.pp; ++rank) {
+    std::vector<int>& stages = ranks.stages.emplace_back();
+    for (const auto& [pipe, stage] : choice.stages_of(rank)) stages.push_back(stage);
+  }
+  const std::vector<Range> own = in_runs(layers_of_own, begins);
+  GW_ASSIGN(std::vector<Range> timed, cut_uneven(by_stage(ranks, choice.stages())));
+  // Where ranks have several stages the fastest slowest stage is a start, and runs' own is another.
+  timed = even_ranks(ranks, std::move(timed));
+  if (choice.stages() > choice.pp || choice.pipes() > 1) {
+    std::vector<Range> moved = even_ranks(ranks, own);
+    if (slowest_rank(ranks, moved) < slowest_rank(ranks, timed)) timed = std::move(moved);
   }
   // A division that is no faster to speak of would double what is searched, and be read for more
   // than it is.
   constexpr double kFaster = 0.99;
-  const bool is_faster = static_cast<double>(slowest(ticks, timed)) <
-                         kFaster * static_cast<double>(slowest(ticks, own));
-  return is_faster ? layers : std::vector<int>{};
+  const bool is_faster = static_cast<double>(slowest_rank(ranks, timed)) <
+                         kFaster * static_cast<double>(slowest_rank(ranks, own));
+  if (!is_faster) return std::vector<int>{};
+  std::vector<int> layers;
+  for (const Range& cut : timed) {
+    layers.push_back(static_cast<int>(begins[static_cast<std::size_t>(cut.end)] -
+                                      begins[static_cast<std::size_t>(cut.begin)]));
+  }
+  return layers;
 }
 
 const MeshLinks& TimedStages::links_of(const MeshChoice& choice) {

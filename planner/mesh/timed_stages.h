@@ -1,4 +1,4 @@
-// Stages of nearly equal time on the devices that have them.
+// Stages by which ranks have nearly equal times on their devices.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,11 @@ class TimedStages {
  public:
   explicit TimedStages(const MeshProblem& problem) : problem_(problem) {}
 
-  // Layers of each stage, as PipelineSpec::layers: the slowest stage takes as little as it can of a
-  // micro-batch's time. Empty where it is not a hundredth faster than the slowest of choice's own
-  // stages. `choice` has a pipeline; layers stay together as plan_stages() keeps them. Errors as
-  // mesh_costs().
+  // Layers of each stage, as PipelineSpec::layers: the slowest rank takes as little as it can of a
+  // micro-batch's time where each has one stage, and what even_ranks() finds where they have
+  // several. Empty where it is not a hundredth faster than with the stages that runs cut. `choice`
+  // has a pipeline, and no layers of its own; layers stay together as plan_stages() keeps them.
+  // Errors as mesh_costs().
   Result<std::vector<int>> of(const MeshChoice& choice);
 
  private:

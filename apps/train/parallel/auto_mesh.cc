@@ -141,12 +141,12 @@ std::string reason_of(const MeshSearchResult& found, const std::string& profile)
   const auto time = [](std::int64_t ticks) { return time_text(static_cast<double>(ticks) * 1e-9); };
   std::string text =
       format("%s: %s a step by %s (compute %s, bubble %s, tensors %s, messages %s, data %s)",
-             to_string(best.choice).c_str(), time(best.ticks).c_str(), profile.c_str(),
+             brief_text(best.choice).c_str(), time(best.ticks).c_str(), profile.c_str(),
              time(best.phases.compute).c_str(), time(best.phases.bubble).c_str(),
              time(best.phases.tensors).c_str(), time(best.phases.messages).c_str(),
              time(best.phases.data).c_str());
   if (found.rows.size() > 1) {
-    text += format("; next is %s, %s", to_string(found.rows[1].choice).c_str(),
+    text += format("; next is %s, %s", brief_text(found.rows[1].choice).c_str(),
                    time(found.rows[1].ticks).c_str());
   }
   return text + format("; of %lld meshes", static_cast<long long>(found.choices));

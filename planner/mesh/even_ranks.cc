@@ -1,0 +1,134 @@
+#include "planner/mesh/even_ranks.h"
+
+#include <algorithm>
+#include <compare>
+#include <cstddef>
+#include <utility>
+
+namespace gradwire {
+namespace {
+
+class EndsOfStages {
+ public:
+  EndsOfStages(const StagedRanks& ranks, std::vector<Range> cuts)
+      : ranks_(ranks), cuts_(std::move(cuts)), holders_(cuts_.size()) {
+    for (std::size_t rank = 0; rank < ranks_.stages.size(); ++rank) {
+      std::vector<std::int64_t>& sums = before_.emplace_back(1);
+      for (const std::int64_t ticks : ranks_.ticks[rank]) sums.push_back(sums.back() + ticks);
+      for (const int stage : ranks_.stages[rank]) {
+        holders_[static_cast<std::size_t>(stage)].push_back(rank);
+      }
+    }
+    for (std::size_t rank = 0; rank < ranks_.stages.size(); ++rank) {
+      busy_.push_back(busy_of(rank));
+      scale_ = std::max(scale_, static_cast<double>(busy_.back()));
+    }
+    scale_ = std::max(scale_, 1.0);
+  }
+
+  void settle(bool slowest_first) {
+    constexpr int kMostPasses = 100;  // it ends by itself, as each move is for the better
+    for (int pass = 0; pass < kMostPasses && move_all(slowest_first); ++pass) {
+    }
+  }
+
+  std::int64_t slowest() const { return std::ranges::max(busy_); }
+  const std::vector<Range>& cuts() const { return cuts_; }
+
+ private:
+  struct Worth {
+    double first = 0;
+    double second = 0;
+    double third = 0;
+    friend auto operator<=>(const Worth&, const Worth&) = default;
+  };
+
+  std::int64_t time_of(std::size_t rank, std::size_t stage) const {
+    const std::vector<std::int64_t>& before = before_[rank];
+    return before[static_cast<std::size_t>(cuts_[stage].end)] -
+           before[static_cast<std::size_t>(cuts_[stage].begin)];
+  }
+  std::int64_t busy_of(std::size_t rank) const {
+    std::int64_t sum = 0;
+    for (const int stage : ranks_.stages[rank]) {
+      sum += time_of(rank, static_cast<std::size_t>(stage));
+    }
+    return sum;
+  }
+
+  // Of the ends as they are. A high power: a sum of which the slowest ranks are nearly all, however
+  // fast their devices are.
+  Worth worth(std::size_t stage, bool slowest_first) const {
+    double ranks = 0;
+    for (const std::int64_t busy : busy_) {
+      const double part = static_cast<double>(busy) / scale_;
+      const double square = part * part;
+      const double fourth = square * square;
+      ranks += fourth * fourth;
+    }
+    double stages = 0;
+    for (const std::size_t one : {stage, stage + 1}) {
+      for (const std::size_t rank : holders_[one]) {
+        const double part = static_cast<double>(time_of(rank, one)) / scale_;
+        stages += part * part;
+      }
+    }
+    const auto most = static_cast<double>(slowest());
+    return slowest_first ? Worth{most, ranks, stages} : Worth{ranks, most, stages};
+  }
+
+  void move(std::size_t stage, std::int64_t end) {
+    cuts_[stage].end = end;
+    cuts_[stage + 1].begin = end;
+    for (const std::size_t one : {stage, stage + 1}) {
+      for (const std::size_t rank : holders_[one]) busy_[rank] = busy_of(rank);
+    }
+  }
+
+  // Whether any end has moved.
+  bool move_all(bool slowest_first) {
+    bool moved = false;
+    for (std::size_t stage = 0; stage + 1 < cuts_.size(); ++stage) {
+      const std::int64_t was = cuts_[stage].end;
+      std::int64_t best = was;
+      Worth least = worth(stage, slowest_first);
+      for (std::int64_t end = cuts_[stage].begin + 1; end < cuts_[stage + 1].end; ++end) {
+        move(stage, end);
+        const Worth here = worth(stage, slowest_first);
+        if (here < least) {
+          least = here;
+          best = end;
+        }
+      }
+      move(stage, best);
+      moved = moved || best != was;
+    }
+    return moved;
+  }
+
+  const StagedRanks& ranks_;
+  std::vector<Range> cuts_;
+  std::vector<std::vector<std::size_t>> holders_;  // [stage]: the ranks that have it
+  std::vector<std::vector<std::int64_t>> before_;  // [rank][run]: of all runs before it
+  std::vector<std::int64_t> busy_;                 // [rank]
+  double scale_ = 1;
+};
+
+}  // namespace
+
+std::int64_t slowest_rank(const StagedRanks& ranks, const std::vector<Range>& cuts) {
+  return EndsOfStages(ranks, cuts).slowest();
+}
+
+std::vector<Range> even_ranks(const StagedRanks& ranks, std::vector<Range> cuts) {
+  EndsOfStages straight(ranks, cuts);
+  straight.settle(true);
+  // Or first by what all ranks have: that leads load away from the slowest ones over others that
+  // gain nothing by it.
+  EndsOfStages around(ranks, std::move(cuts));
+  around.settle(false);
+  around.settle(true);
+  return around.slowest() <= straight.slowest() ? around.cuts() : straight.cuts();
+}
+
+}  // namespace gradwire

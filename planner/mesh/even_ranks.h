@@ -1,0 +1,27 @@
+// Stages whose ranks have as much to do as each other.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "gradwire/schedule.h"
+
+namespace gradwire {
+
+// A pipeline whose stages are consecutive runs of layers.
+struct StagedRanks {
+  std::vector<std::vector<std::int64_t>> ticks = {};  // [rank][run]: what a run takes there
+  std::vector<std::vector<int>> stages = {};          // [rank]: its stages, of all pipes
+};
+
+// The slowest rank of `cuts`, the runs of each stage in order: what a rank's stages take together.
+std::int64_t slowest_rank(const StagedRanks& ranks, const std::vector<Range>& cuts);
+
+// `cuts` with the ends of its stages moved: each to where the slowest rank is fastest, and among
+// such places to where ranks, and then stages, are most even; again and again until no end moves.
+// The slowest rank is no slower than before, and where each rank has one stage it is as fast as any
+// division has it if `cuts` was so. Of ranks with several stages it is a search by single moves,
+// which may miss a better division. Each stage has a run or more, before and behind.
+std::vector<Range> even_ranks(const StagedRanks& ranks, std::vector<Range> cuts);
+
+}  // namespace gradwire
