@@ -144,7 +144,9 @@ TEST(TimedStages, NoOtherDivisionHasAFasterSlowestRank) {
       std::vector<int> tried;
       const std::int64_t best = least_of_all(ticks, choice, begins, tried, 0);
       const std::int64_t found = slowest(ticks, choice, layers);
-      if (choice.stages() == choice.pp && choice.pipes() == 1) EXPECT_EQ(found, best);
+      if (choice.stages() == choice.pp && choice.pipes() == 1) {
+        EXPECT_EQ(found, best);
+      }
       EXPECT_LE(found * 10, best * 11);
     }
   }
