@@ -28,7 +28,9 @@ class EndsOfStages {
 
   void settle(bool slowest_first) {
     constexpr int kMostPasses = 100;  // it ends by itself, as each move is for the better
-    for (int pass = 0; pass < kMostPasses && move_all(slowest_first); ++pass) {
+    for (int pass = 0; pass < kMostPasses; ++pass) {
+      const bool moved = move_all(slowest_first);
+      if (!hand_over_all(slowest_first) && !moved) return;
     }
   }
 
@@ -58,7 +60,7 @@ class EndsOfStages {
 
   // Of the ends as they are. A high power: a sum of which the slowest ranks are nearly all, however
   // fast their devices are.
-  Worth worth(std::size_t stage, bool slowest_first) const {
+  Worth worth(bool slowest_first) const {
     double ranks = 0;
     for (const std::int64_t busy : busy_) {
       const double part = static_cast<double>(busy) / scale_;
@@ -67,7 +69,7 @@ class EndsOfStages {
       ranks += fourth * fourth;
     }
     double stages = 0;
-    for (const std::size_t one : {stage, stage + 1}) {
+    for (std::size_t one = 0; one < cuts_.size(); ++one) {
       for (const std::size_t rank : holders_[one]) {
         const double part = static_cast<double>(time_of(rank, one)) / scale_;
         stages += part * part;
@@ -91,10 +93,10 @@ class EndsOfStages {
     for (std::size_t stage = 0; stage + 1 < cuts_.size(); ++stage) {
       const std::int64_t was = cuts_[stage].end;
       std::int64_t best = was;
-      Worth least = worth(stage, slowest_first);
+      Worth least = worth(slowest_first);
       for (std::int64_t end = cuts_[stage].begin + 1; end < cuts_[stage + 1].end; ++end) {
         move(stage, end);
-        const Worth here = worth(stage, slowest_first);
+        const Worth here = worth(slowest_first);
         if (here < least) {
           least = here;
           best = end;
@@ -102,6 +104,35 @@ class EndsOfStages {
       }
       move(stage, best);
       moved = moved || best != was;
+    }
+    return moved;
+  }
+
+  // A run less for stage `from`, and one more for `to`: all between them move by one.
+  void hand_over(std::size_t from, std::size_t to) {
+    const std::int64_t by = from < to ? -1 : 1;
+    for (std::size_t stage = std::min(from, to); stage < std::max(from, to); ++stage) {
+      cuts_[stage].end += by;
+      cuts_[stage + 1].begin += by;
+    }
+    for (std::size_t rank = 0; rank < busy_.size(); ++rank) busy_[rank] = busy_of(rank);
+  }
+
+  // Whether any stage has handed a run over to another one, which single ends may not reach: those
+  // between them may have no room.
+  bool hand_over_all(bool slowest_first) {
+    bool moved = false;
+    for (std::size_t from = 0; from < cuts_.size(); ++from) {
+      for (std::size_t to = 0; to < cuts_.size(); ++to) {
+        if (from == to || cuts_[from].size() < 2) continue;
+        const Worth before = worth(slowest_first);
+        hand_over(from, to);
+        if (worth(slowest_first) < before) {
+          moved = true;
+        } else {
+          hand_over(to, from);
+        }
+      }
     }
     return moved;
   }

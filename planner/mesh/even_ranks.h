@@ -17,11 +17,12 @@ struct StagedRanks {
 // The slowest rank of `cuts`, the runs of each stage in order: what a rank's stages take together.
 std::int64_t slowest_rank(const StagedRanks& ranks, const std::vector<Range>& cuts);
 
-// `cuts` with the ends of its stages moved: each to where the slowest rank is fastest, and among
-// such places to where ranks, and then stages, are most even; again and again until no end moves.
-// The slowest rank is no slower than before, and where each rank has one stage it is as fast as any
-// division has it if `cuts` was so. Of ranks with several stages it is a search by single moves,
-// which may miss a better division. Each stage has a run or more, before and behind.
+// `cuts` with the ends of its stages moved, and runs handed over from stage to stage: to where the
+// slowest rank is fastest, and among such divisions to where ranks, and then stages, are most even;
+// again and again until nothing moves. The slowest rank is no slower than before, and where each
+// rank has one stage it is as fast as any division has it if `cuts` was so. Of ranks with several
+// stages it is a search by single moves, which may miss a better division. Each stage has a run or
+// more, before and behind.
 std::vector<Range> even_ranks(const StagedRanks& ranks, std::vector<Range> cuts);
 
 }  // namespace gradwire

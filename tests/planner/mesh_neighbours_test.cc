@@ -48,9 +48,12 @@ std::set<std::string> differing(const MeshChoice& a, const MeshChoice& b) {
   if (a.pp != b.pp) moved += "pp";
   if (!moved.empty()) names.insert(moved);
   if (a.pp > 1 && b.pp > 1 && a.order.kind != b.order.kind) names.insert("schedule");
-  if (a.pp > 1 && b.pp > 1 && a.order.kind == b.order.kind && !(a.order == b.order)) {
-    names.insert("chunks");
-  }
+  const bool alike = a.pp > 1 && b.pp > 1 && a.order.kind == b.order.kind;
+  if (alike && a.order.chunks != b.order.chunks) names.insert("chunks");
+  // Stages are cut anew wherever something else than what is exchanged has changed.
+  const bool same_work = moved.empty() && alike && a.order.chunks == b.order.chunks &&
+                         a.accumulate == b.accumulate && a.recompute == b.recompute;
+  if (same_work && a.order.layers != b.order.layers) names.insert("stages");
   if (moved.empty() && a.accumulate != b.accumulate) names.insert("micro-batches");
   if (a.zero != b.zero) names.insert("zero");
   if (a.recompute != b.recompute) names.insert("recompute");

@@ -12,7 +12,7 @@ namespace {
 constexpr std::int64_t kMostOfStage = std::int64_t{1} << 62;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
-Status check_costs(const std::vector<std::vector<std::int64_t>>& costs) {
+Status check_stage_costs(const std::vector<std::vector<std::int64_t>>& costs) {
   const std::size_t layers = costs.empty() ? 0 : costs.front().size();
   if (costs.empty() || costs.size() > layers) {
     return {Code::kInvalidArgument,
@@ -55,33 +55,58 @@ std::vector<std::int64_t> least_from(std::span<const std::int64_t> costs,
   return least;
 }
 
+// [begin]: the least sum of squares of a stage and those behind it, as shares of `most`, which none
+// of them exceeds; and where the stage ends then.
+struct Evenest {
+  std::vector<double> squares;
+  std::vector<std::size_t> end;
+};
+
+Evenest evenest_from(std::span<const std::int64_t> costs, const Evenest& behind,
+                     std::int64_t most) {
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  Evenest even{std::vector<double>(costs.size() + 1, kNone),
+               std::vector<std::size_t>(costs.size() + 1)};
+  const auto whole = static_cast<double>(std::max<std::int64_t>(most, 1));
+  for (std::size_t begin = 0; begin < costs.size(); ++begin) {
+    std::int64_t here = 0;
+    for (std::size_t end = begin + 1; end <= costs.size(); ++end) {
+      here += costs[end - 1];
+      const double share = static_cast<double>(here) / whole;
+      if (here > most || share * share > even.squares[begin]) break;  // further layers add to it
+      const double squares = share * share + behind.squares[end];
+      if (squares >= even.squares[begin]) continue;
+      even.squares[begin] = squares;
+      even.end[begin] = end;
+    }
+  }
+  return even;
+}
+
 }  // namespace
 
 Result<std::vector<Range>> cut_uneven(const std::vector<std::vector<std::int64_t>>& costs) {
-  GW_TRY(check_costs(costs));
+  GW_TRY(check_stage_costs(costs));
   const std::size_t stages = costs.size();
   const std::size_t layers = costs.front().size();
   // No greedy cut, as cut_layers() has it: a stage that takes all that it can may leave a layer to
   // the next one that is too dear there, and not on the one behind that.
-  std::vector<std::vector<std::int64_t>> least(stages + 1);
-  least[stages].assign(layers + 1, kNever);
-  least[stages][layers] = 0;  // no stage is left, and no layer
+  std::vector<std::int64_t> least(layers + 1, kNever);
+  least[layers] = 0;  // no stage is left, and no layer
+  for (std::size_t stage = stages; stage-- > 0;) least = least_from(costs[stage], least);
+  const std::int64_t most = least.front();
+  std::vector<Evenest> even(stages + 1);
+  even[stages].squares.assign(layers + 1, std::numeric_limits<double>::infinity());
+  even[stages].squares[layers] = 0;
   for (std::size_t stage = stages; stage-- > 0;) {
-    least[stage] = least_from(costs[stage], least[stage + 1]);
+    even[stage] = evenest_from(costs[stage], even[stage + 1], most);
   }
-  const std::int64_t most = least[0][0];
   std::vector<Range> cut;
   std::size_t begin = 0;
   for (std::size_t stage = 0; stage < stages; ++stage) {
-    std::size_t longest = begin;
-    std::int64_t here = 0;
-    for (std::size_t end = begin + 1; end <= layers; ++end) {
-      here += costs[stage][end - 1];
-      if (here > most) break;
-      if (least[stage + 1][end] <= most) longest = end;
-    }
-    cut.push_back({static_cast<std::int64_t>(begin), static_cast<std::int64_t>(longest)});
-    begin = longest;
+    const std::size_t end = even[stage].end[begin];
+    cut.push_back({static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end)});
+    begin = end;
   }
   return cut;
 }

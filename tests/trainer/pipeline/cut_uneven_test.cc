@@ -27,27 +27,29 @@ Lengths lengths_of(const Costs& costs) {
 
 struct Best {
   std::int64_t dearest = INT64_MAX;
-  Lengths lengths = {};  // the longest first stages
+  std::int64_t squares = INT64_MAX;  // of those cuts
 };
 
-// Every cut of the layers from `begin` on, behind stages of `lengths` that cost `dearest` at most.
-void try_all(const Costs& costs, std::size_t begin, std::int64_t dearest, Lengths& lengths,
-             Best& best) {
-  const std::size_t stage = lengths.size();
+// Every cut of the layers from `begin` on, behind stages of `paid`.
+void try_all(const Costs& costs, std::size_t begin, std::vector<std::int64_t>& paid, Best& best) {
+  const std::size_t stage = paid.size();
   const std::size_t layers = costs.front().size();
   if (stage == costs.size()) {
     if (begin < layers) return;
-    const bool better =
-        dearest < best.dearest || (dearest == best.dearest && lengths > best.lengths);
-    if (better) best = {dearest, lengths};
+    const std::int64_t dearest = std::ranges::max(paid);
+    std::int64_t squares = 0;
+    for (const std::int64_t one : paid) squares += one * one;
+    if (dearest > best.dearest) return;
+    best.squares = dearest < best.dearest ? squares : std::min(best.squares, squares);
+    best.dearest = dearest;
     return;
   }
   std::int64_t here = 0;
   for (std::size_t end = begin + 1; end <= layers; ++end) {
     here += costs[stage][end - 1];
-    lengths.push_back(static_cast<std::int64_t>(end - begin));
-    try_all(costs, end, std::max(dearest, here), lengths, best);
-    lengths.pop_back();
+    paid.push_back(here);
+    try_all(costs, end, paid, best);
+    paid.pop_back();
   }
 }
 
@@ -60,23 +62,35 @@ TEST(CutUneven, IsTheBestOfAllCuts) {
       for (std::int64_t& cost : stage) cost = random() % 10;
     }
     Best best;
-    Lengths lengths;
-    try_all(costs, 0, 0, lengths, best);
-    ASSERT_EQ(lengths_of(costs), best.lengths) << "round " << round;
+    std::vector<std::int64_t> paid;
+    try_all(costs, 0, paid, best);
+    const std::vector<Range> cut = cut_uneven(costs).value();
+    ASSERT_EQ(cut.size(), costs.size());
+    std::int64_t dearest = 0, squares = 0, next = 0;
+    for (std::size_t stage = 0; stage < cut.size(); ++stage) {
+      ASSERT_EQ(cut[stage].begin, next);
+      ASSERT_LT(cut[stage].begin, cut[stage].end);
+      next = cut[stage].end;
+      std::int64_t here = 0;
+      for (std::int64_t layer = cut[stage].begin; layer < next; ++layer) {
+        here += costs[stage][static_cast<std::size_t>(layer)];
+      }
+      dearest = std::max(dearest, here);
+      squares += here * here;
+    }
+    ASSERT_EQ(next, static_cast<std::int64_t>(layers));
+    ASSERT_EQ(dearest, best.dearest) << "round " << round;
+    ASSERT_EQ(squares, best.squares) << "round " << round;
   }
 }
 
-TEST(CutUneven, IsCutLayersWhereStagesAreAlike) {
-  std::mt19937 random(31);
-  for (int round = 0; round < 200; ++round) {
-    std::vector<std::int64_t> costs(1 + random() % 12);
-    for (std::int64_t& cost : costs) cost = random() % 10;
-    const int stages = 1 + static_cast<int>(random() % costs.size());
-    Lengths alike;
-    const std::vector<Range> cut = cut_layers(costs, stages).value();
-    for (const Range& stage : cut) alike.push_back(stage.size());
-    EXPECT_EQ(lengths_of(Costs(static_cast<std::size_t>(stages), costs)), alike);
-  }
+// Alike stages: as dear as cut_layers() has them, and even where it has long ones first.
+TEST(CutUneven, StagesAreEvenWhereThatCostsNothing) {
+  const std::vector<std::int64_t> ones(9, 1);
+  EXPECT_THAT(lengths_of(Costs(4, ones)), ::testing::UnorderedElementsAre(3, 2, 2, 2));
+  const std::vector<Range> alike = cut_layers(ones, 4).value();
+  EXPECT_EQ(alike.front().size(), 3);
+  EXPECT_EQ(alike.back().size(), 1);
 }
 
 // The first stage could have both cheap layers; the second one would then have the dear one.
