@@ -68,13 +68,6 @@ std::string awaited_text(const Operation& operation, const Transport& transport)
   return ranks.empty() && operation.execution->awaited().device ? "its device" : ranks_text(ranks);
 }
 
-// With what keeps one of these.
-std::string awaited_text(const Operation& operation, const Transport& transport,
-                         const RollCall& call) {
-  const std::string text = awaited_text(operation, transport);
-  return call.elsewhere.empty() ? text : text + "; " + call.elsewhere;
-}
-
 // Whether this rank's side may not go on without those that it does not hear, as shrink() decides
 // it. One rank that only leaves the query of a failure unanswered may be slow, or stopped on this
 // host: it is reported, and this rank is not called isolated.
@@ -120,10 +113,6 @@ Status lost_outcome(const std::string& where, const std::string& deadline, const
 
 }  // namespace
 
-std::string wait_text(const Operation& operation, const Transport& transport) {
-  return name_of(operation) + ", waiting for " + awaited_text(operation, transport);
-}
-
 Failure investigate(Transport& transport, const Operation* failed_first, Status cause,
                     const FlightRecorder& recorder, const SideRule& rule) {
   Failure failure{.cause = std::move(cause), .reported = transport.lost()};
@@ -142,10 +131,9 @@ Failure investigate(Transport& transport, const Operation* failed_first, Status 
   const Route& route = failed_first->execution->route();
   if (asks && !failure.reported) {
     const std::string own = to_string(failed_first->signature);
-    failure.call = take_roll_call(transport,
-                                  {*route.group, route.communicator, failed_first->number, own,
-                                   wait_text(*failed_first, transport)},
-                                  recorder, kRollCallSeconds);
+    failure.call =
+        take_roll_call(transport, {*route.group, route.communicator, failed_first->number, own},
+                       recorder, kRollCallSeconds);
     failure.reported = transport.lost();
     failure.lost = gone(transport, failure.reported);
     if (!failure.call.disagreement.empty()) {
@@ -187,7 +175,7 @@ Status outcome_of(const Operation& operation, const Failure& failure, const Tran
   }
   if (code == Code::kTimedOut) {
     return {code, format("rank %d timed out in ", failure.rank) + place + ": waiting for " +
-                      awaited_text(operation, transport, failure.call) + deadline};
+                      awaited_text(operation, transport) + deadline};
   }
   return {code, format("rank %d failed in ", failure.rank) + place + ": " + cause + deadline};
 }
@@ -243,7 +231,7 @@ std::vector<LostPeer> reports_of(const Operation* operation, const Failure& fail
   }
   if (!reports.empty()) return reports;
   return own("timed out in " + name_of(*operation) + " waiting for " +
-             awaited_text(*operation, transport, failure.call));
+             awaited_text(*operation, transport));
 }
 
 }  // namespace gradwire

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "collectives/engine/operation.h"
@@ -23,9 +22,6 @@ struct Failure {
   int rank = 0;           // of this rank in the job
 };
 
-// "all_reduce (operation 41), waiting for rank 2", or for its device.
-std::string wait_text(const Operation& operation, const Transport& transport);
-
 // Which ranks are why. Asks the other ranks (roll_call.h), so it takes up to 0.4 s.
 // `failed_first`: the operation, null if it was none. `rule`: of the shrink() that may follow.
 Failure investigate(Transport& transport, const Operation* failed_first, Status cause,
@@ -36,8 +32,6 @@ Failure investigate(Transport& transport, const Operation* failed_first, Status 
 //   ranks 2, 3 lost in all_reduce (operation 41) after 3.2 s: rank 2: killed; rank 3: ...
 //   rank 2 lost in all_reduce (operation 41) after 15.0 s: took no part (deadline 15.0 s)
 //   rank 1 timed out in recv (operation 41) after 15.0 s: waiting for rank 2 (deadline 15.0 s)
-//   rank 3 timed out in all_gather (operation 7) after 15.0 s: waiting for rank 1; rank 1 is in
-//     reduce_scatter (operation 9), waiting for rank 0 (deadline 15.0 s)
 //   rank 1 gave up in all_reduce (operation 41) after 0.1 s: reported by rank 1: out of disk (...)
 //   ranks disagree in all_reduce (operation 41) after 0.1 s: rank 1 runs barrier, rank 0 runs ...
 //   rank 3 isolated in all_reduce (operation 41) after 5.1 s: rank 0: no heartbeat for 5.0 s; ...

@@ -639,23 +639,13 @@ void ProgressEngine::read_notes() {
       std::unique_lock lock(mutex_);
       const Status failure = failure_of(heard->communicator);
       lock.unlock();
-      answer(*transport_, note.from, *heard, recorder_, {failure, own_wait()});
+      answer(*transport_, note.from, *heard, recorder_, failure);
     }
     // Somebody goes on without the lost, and cannot without this rank.
     if (heard->kind == EngineNote::Kind::kPropose && !failed_ && !is_old(heard->proposal)) {
       fail(nullptr, learn_losses(note.from, heard->proposal), false);
     }
   }
-}
-
-// Of the collectives that are under way the one that began first; empty where none waits for ranks.
-std::string ProgressEngine::own_wait() const {
-  const Operation* first = nullptr;
-  each_active([&](const Operation& operation) {
-    if (!operation.collective || operation.execution->waiting_for(*transport_).empty()) return;
-    if (first == nullptr || operation.started < first->started) first = &operation;
-  });
-  return first == nullptr ? std::string() : wait_text(*first, *transport_);
 }
 
 // The proposal may be here before the loss that led to it, which its sender has told by another

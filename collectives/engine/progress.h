@@ -232,7 +232,6 @@ class ProgressEngine {
   void wake_driver();
   void visit_quick(Deadline now);
   void end(Operation& operation, Status status);
-  std::string own_wait() const;
   void fail(Operation* failed_first, Status cause, bool spares = true);
   // Operations that end early, each with its outcome; communicators that go on; and whether nobody
   // touches the operands any more.

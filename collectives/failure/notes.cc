@@ -133,7 +133,7 @@ std::optional<EngineNote> decode_note(ConstByteSpan bytes, int size) {
   const bool known = head.version == kVersion &&
                      head.kind >= static_cast<std::uint8_t>(EngineNote::Kind::kAsk) &&
                      head.kind <= static_cast<std::uint8_t>(EngineNote::Kind::kPropose) &&
-                     head.standing <= static_cast<std::uint8_t>(EngineNote::Standing::kElsewhere);
+                     head.standing <= static_cast<std::uint8_t>(EngineNote::Standing::kFailed);
   if (!known || head.ready > 1) return std::nullopt;
   const bool bitmaps = head.lost == kBitmaps;
   const std::size_t lists = bitmaps ? 2 * std::size_t{head.certain}

@@ -25,11 +25,10 @@ struct EngineNote {
     kPropose,  // let us go on without the lost of `proposal`
   } kind = Kind::kAsk;
   enum class Standing : std::uint8_t {
-    kRuns,       // the operation, described by `text`
-    kDone,       // has finished it; `text` describes it if that is still known
-    kNotBegun,   // `text`: the last one of that communicator, empty if there was none
-    kFailed,     // has given up; `text` says why
-    kElsewhere,  // has not begun it, and waits in another one: `text` says in which, and for whom
+    kRuns,      // the operation, described by `text`
+    kDone,      // has finished it; `text` describes it if that is still known
+    kNotBegun,  // `text`: the last one of that communicator, empty if there was none
+    kFailed,    // has given up; `text` says why
   } standing = Standing::kRuns;
   std::uint32_t communicator = 0;
   std::uint64_t operation = 0;

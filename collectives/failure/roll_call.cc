@@ -19,9 +19,6 @@ void note_answer(RollCall& call, int from, const EngineNote& answer, const Quest
     if (call.absent.empty()) call.absent_do = answer.text;
     call.absent.push_back(from);
   }
-  if (answer.standing == Standing::kElsewhere && call.elsewhere.empty()) {
-    call.elsewhere = "rank " + std::to_string(from) + " is in " + answer.text;
-  }
   const bool described = answer.standing == Standing::kRuns || answer.standing == Standing::kDone;
   if (described && !answer.text.empty() && answer.text != question.description &&
       call.disagreement.empty()) {
@@ -33,7 +30,7 @@ void note_answer(RollCall& call, int from, const EngineNote& answer, const Quest
 }  // namespace
 
 void answer(Transport& transport, int to, const EngineNote& ask, const FlightRecorder& recorder,
-            const OwnState& own) {
+            const Status& failure) {
   EngineNote note{.kind = EngineNote::Kind::kAnswer,
                   .communicator = ask.communicator,
                   .operation = ask.operation};
@@ -47,12 +44,9 @@ void answer(Transport& transport, int to, const EngineNote& ask, const FlightRec
     note.standing = Standing::kNotBegun;
     if (const auto last = recorder.last_of(ask.communicator)) note.text = told(*last);
   }
-  if (note.standing == Standing::kNotBegun && !own.failure.ok()) {
+  if (!failure.ok() && note.standing == Standing::kNotBegun) {
     note.standing = Standing::kFailed;  // it would have come
-    note.text = own.failure.message();
-  } else if (note.standing == Standing::kNotBegun && !own.own_wait.empty()) {
-    note.standing = Standing::kElsewhere;  // it cannot come
-    note.text = own.own_wait;
+    note.text = failure.message();
   }
   transport.tell(to, encode(note));
 }
@@ -79,9 +73,7 @@ RollCall take_roll_call(Transport& transport, const Question& question,
       const auto heard = decode_note(note.bytes, transport.size());
       if (!heard) continue;
       // Proposals come again.
-      if (heard->kind == EngineNote::Kind::kAsk) {
-        answer(transport, note.from, *heard, recorder, {.own_wait = question.own_wait});
-      }
+      if (heard->kind == EngineNote::Kind::kAsk) answer(transport, note.from, *heard, recorder, {});
       const bool wanted = heard->kind == EngineNote::Kind::kAnswer &&
                           heard->communicator == question.communicator &&
                           heard->operation == question.operation;

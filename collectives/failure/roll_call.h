@@ -1,7 +1,6 @@
 // When an operation fails: who is there, and where are they? A rank that has given up on it asks
 // all others; every rank's engine answers at once, whatever its caller does. So a rank that only
-// waits for a missing one, in this operation or in another group's, is not taken for it, and all
-// name the same rank, not their neighbour.
+// waits for a missing one is not taken for it, and all name the same rank, not their neighbour.
 #pragma once
 
 #include <cstdint>
@@ -19,16 +18,12 @@ struct Question {
   std::uint32_t communicator = 0;
   std::uint64_t operation = 0;
   std::string description = {};  // to_string() of its signature
-  std::string own_wait = {};     // "all_reduce (operation 41), waiting for rank 2"
 };
 
 struct RollCall {
-  std::vector<int> silent = {};  // job ranks that did not answer, ascending
-  std::vector<int> absent = {};  // that have not begun the operation, ascending
-  std::string absent_do = {};    // what the first of these did last; may be empty
-  // Of the first that has not begun it because it waits elsewhere: "rank 2 is in all_reduce
-  // (operation 41), waiting for rank 0".
-  std::string elsewhere = {};
+  std::vector<int> silent = {};   // job ranks that did not answer, ascending
+  std::vector<int> absent = {};   // that have not begun the operation, ascending
+  std::string absent_do = {};     // what the first of these did last; may be empty
   std::string disagreement = {};  // "rank 2 runs barrier", if one answered another description
   std::vector<int> answered = {};
 };
@@ -38,15 +33,9 @@ struct RollCall {
 RollCall take_roll_call(Transport& transport, const Question& question,
                         const FlightRecorder& recorder, double seconds);
 
-// What a rank's answer goes by, besides its recorder.
-struct OwnState {
-  Status failure = {};        // of this rank, if it has given up
-  std::string own_wait = {};  // the collective in which it waits for ranks, as Question has it
-};
-
-// Answers a note of kind kAsk.
+// Answers a note of kind kAsk. `failure`: of this rank, if it has given up.
 void answer(Transport& transport, int to, const EngineNote& ask, const FlightRecorder& recorder,
-            const OwnState& own);
+            const Status& failure);
 
 // "rank 2" or "ranks 2, 3".
 std::string ranks_text(const std::vector<int>& ranks);

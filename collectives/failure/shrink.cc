@@ -96,7 +96,7 @@ class Shrinking {
     const auto heard = decode_note(note.bytes, transport_.size());
     if (!heard) return;
     if (heard->kind == EngineNote::Kind::kAsk) {
-      answer(transport_, note.from, *heard, recorder_, {.failure = call_.failure});
+      answer(transport_, note.from, *heard, recorder_, call_.failure);
     }
     if (heard->communicator != call_.communicator) return;
     if (heard->kind != EngineNote::Kind::kPropose) return;

@@ -158,37 +158,6 @@ TEST(CommunicatorLoss, ARankThatNeverComesIsNamedByAllWithinASecondOfTheDeadline
   EXPECT_THAT(late, fails(Code::kPeerLost, "rank " + std::to_string(reporter)));
 }
 
-// Rank 0 never comes to what rank 1 is in, which so does not come to what rank 2 is in.
-TEST(CommunicatorLoss, WhoWaitsInAnotherGroupIsNotTakenForMissing) {
-  World world(3, kShort);
-  const auto outcomes = outcomes_of(world, [&](int r) -> Status {
-    std::unique_ptr<Communicator> first, second;
-    if (r < 2) {
-      GW_ASSIGN(first, world.at(r).create_group(std::array{0, 1}));
-    }
-    if (r > 0) {
-      GW_ASSIGN(second, world.at(r).create_group(std::array{1, 2}));
-    }
-    std::vector<float> data(1000, 1.0f);
-    if (r == 2) return wait_for(second->all_reduce(view_of(std::span(data)), ReduceOp::kSum));
-    OpOptions patient;
-    patient.deadline = deadline_in(kAmple);
-    return r == 0 ? Status()
-                  : wait_for(first->all_reduce(view_of(std::span(data)), ReduceOp::kSum, patient));
-  });
-  EXPECT_THAT(outcomes[2].first,
-              fails(Code::kTimedOut, "rank 2 timed out in all_reduce", "waiting for rank 1;",
-                    "rank 1 is in all_reduce (operation 0), waiting for rank 0", "1.0"));
-  EXPECT_THAT(outcomes[1].first,
-              fails(Code::kPeerLost, "rank 2 gave up", "rank 1 is in all_reduce (operation 0)",
-                    "waiting for rank 0"));
-  for (const int r : {1, 2}) {
-    const auto at = static_cast<std::size_t>(r);
-    expect_blamed(world, r, outcomes[at].first, 2, LossCause::kGaveUp);
-    EXPECT_LT(outcomes[at].seconds, kAmple / 2);
-  }
-}
-
 TEST(CommunicatorLoss, AMissingSenderIsNamed) {
   World world(2, kShort);
   std::vector<float> data(10);
