@@ -84,7 +84,7 @@ TEST(EngineNotes, HostileBytesAreRefused) {
   EXPECT_FALSE(with(0, 1));  // another version
   EXPECT_FALSE(with(1, 0));  // kinds
   EXPECT_FALSE(with(1, 6));
-  EXPECT_FALSE(with(2, 5));  // standings
+  EXPECT_FALSE(with(2, 4));  // standings
   EXPECT_FALSE(with(3, 2));
   EXPECT_FALSE(with(20, 200));  // more lost ranks than bytes
   EXPECT_FALSE(with(21, 255));

@@ -115,10 +115,10 @@ TEST_F(NcclCommTest, StepsAreOneGroup) {
                                    "ncclRedOpCreatePreMulSum rank 0: type 7 factor 0.5\n"
                                    "ncclGroupStart\n"
                                    "ncclAllReduce rank 0: count 3 type 7 op 0\n"
-                                   "ncclReduce rank 0: count 1 type 7 op 5 root 0 in place\n"
+                                   "ncclReduce rank 0: count 1 type 7 op own root 0 in place\n"
                                    "ncclBroadcast rank 0: count 12 type 1 root 0 in place\n"
                                    "ncclGroupEnd\n"
-                                   "ncclRedOpDestroy rank 0: op 5\n"));
+                                   "ncclRedOpDestroy rank 0: op own\n"));
   EXPECT_EQ(b, a);
   EXPECT_EQ(c, std::vector<float>{2});
 }

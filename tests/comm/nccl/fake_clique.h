@@ -36,7 +36,6 @@ struct Member {
   bool ends = false;      // it is being finalized
   bool aborted = false;
   ncclResult_t error = ncclSuccess;
-  int made_ops = 0;                    // operations of its own, so far
   std::map<int, double> factors = {};  // of those that there are, from ncclNumOps on
   // Of groups that have ended, not yet on their streams.
   std::vector<std::function<void()>> unlaunched = {};
@@ -47,6 +46,7 @@ struct Hall {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::shared_ptr<Clique>> cliques;
+  int made_ops = 0;  // operations of communicators' own, so far
 };
 Hall& hall();
 

@@ -228,16 +228,22 @@ ncclResult_t call_on(const char* name, const std::string& line, ncclComm* comm, 
   ncclResult_t result = begin(name, line);
   if (result == ncclSuccess) result = check_ready(comm);
   if (result == ncclSuccess) result = check_stream(*comm->member, stream);
-  if (result == ncclSuccess) return add(comm, call, stream);
+  if (result == ncclSuccess) {
+    result = add(comm, call, stream);
+    if (result != ncclInvalidArgument) return result;
+  }
   if (depth > 0) group_error = result;
   return result;
 }
 
 int rank_of(const ncclComm* comm) { return comm->member->rank; }
 
+// Of a communicator's own one, whose number depends on what ran before: "own".
+std::string name_of(int op) { return op < ncclNumOps ? std::to_string(op) : "own"; }
+
 std::string text_of(const ncclComm* comm, const Call& call, bool reduces, bool rooted) {
   std::string text = format("count %zu type %d", call.count, static_cast<int>(call.type));
-  if (reduces) text += format(" op %d", call.op);
+  if (reduces) text += " op " + name_of(call.op);
   if (rooted) text += format(" root %d", call.root);
   return format("rank %d: ", rank_of(comm)) + text + (call.in == call.out ? " in place" : "");
 }
@@ -426,14 +432,15 @@ ncclResult_t ncclRedOpCreatePreMulSum(ncclRedOp_t* op, void* scalar, ncclDataTyp
   if (const ncclResult_t ready = check_ready(comm); ready != ncclSuccess) return ready;
   const std::lock_guard lock(hall().mutex);
   Member& member = *comm->member;
-  const int number = ncclNumOps + member.made_ops++;
+  // Another number than any other communicator has given out.
+  const int number = ncclNumOps + hall().made_ops++;
   member.factors[number] = factor;
   *op = static_cast<ncclRedOp_t>(number);
   return told;
 }
 ncclResult_t ncclRedOpDestroy(ncclRedOp_t op, ncclComm_t comm) {
   const ncclResult_t told =
-      begin("ncclRedOpDestroy", format("rank %d: op %d", rank_of(comm), static_cast<int>(op)));
+      begin("ncclRedOpDestroy", format("rank %d: op ", rank_of(comm)) + name_of(op));
   if (told != ncclSuccess) return told;
   const std::lock_guard lock(hall().mutex);
   return comm->member->factors.erase(op) == 1 ? ncclSuccess : ncclInvalidArgument;

@@ -216,7 +216,11 @@ TEST_F(FakeNcclTest, RefusesPeersAndRootsThatTheCommunicatorDoesNotHave) {
                              ranks_[0].comm, ranks_[0].stream()),
               ncclInvalidArgument);
   }
-  // Nothing of it went to the stream.
+  // Nor has a group that has such a call anything for the stream.
+  EXPECT_EQ(calls_->group_start(), ncclSuccess);
+  EXPECT_EQ(send(ranks_[0], values, 1), ncclSuccess);
+  EXPECT_EQ(send(ranks_[0], values, 2), ncclInvalidArgument);
+  EXPECT_EQ(calls_->group_end(), ncclInvalidArgument);
   EXPECT_TRUE(ends(ranks_[0]));
 }
 
@@ -229,6 +233,11 @@ TEST_F(FakeNcclTest, RefusesOperationsThatTheCommunicatorDoesNotHave) {
   ncclRedOp_t op = ncclSum;
   ASSERT_EQ(calls_->create_pre_mul_sum(&op, &factor, ncclFloat32, ncclScalarHostImmediate,
                                        ranks_[0].comm),
+            ncclSuccess);
+  // Each has made one.
+  ncclRedOp_t of_other = ncclSum;
+  ASSERT_EQ(calls_->create_pre_mul_sum(&of_other, &factor, ncclFloat32, ncclScalarHostImmediate,
+                                       ranks_[1].comm),
             ncclSuccess);
   std::vector<float> values{8};
   EXPECT_EQ(sum(ranks_[1], values, ncclFloat32, op), ncclInvalidArgument) << "another's";
