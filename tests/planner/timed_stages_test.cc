@@ -154,7 +154,7 @@ TEST(TimedStages, NoOtherDivisionHasAFasterSlowestRank) {
 
 // What it keeps is of one question alone.
 TEST(TimedStages, AnswersAreThoseOfEachQuestion) {
-  MeshModel model = small_gpt(6);
+  MeshModel model = small_gpt(10);
   const Cluster cluster = uneven_cluster(4, 1);
   const MeshProblem problem = mesh_problem(cluster, model, kRates, 64);
   TimedStages kept(problem);
