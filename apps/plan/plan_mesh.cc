@@ -104,7 +104,7 @@ Result<std::vector<MeshAnswer>> near_answers(const MeshProblem& problem, const M
   std::int64_t done = 0;
   for (const MeshChoice& other : others) {
     auto answer = answer_mesh(problem, other);
-    progress.update(++done, parallel_text(other));
+    progress.update(++done, brief_parallel_text(other));
     if (answer.has_value()) near.push_back(std::move(answer.value()));
   }
   std::ranges::stable_sort(near, {}, &MeshAnswer::ticks);

@@ -26,9 +26,10 @@ class EndsOfStages {
     scale_ = std::max(scale_, 1.0);
   }
 
+  // Ends by itself, as each move is for the better; of many stages when it has looked at so many.
   void settle(bool slowest_first) {
-    constexpr int kMostPasses = 100;  // it ends by itself, as each move is for the better
-    for (int pass = 0; pass < kMostPasses; ++pass) {
+    left_ = kMostLooks;
+    while (left_ > 0) {
       const bool moved = move_all(slowest_first);
       if (!hand_over_all(slowest_first) && !moved) return;
     }
@@ -38,6 +39,9 @@ class EndsOfStages {
   const std::vector<Range>& cuts() const { return cuts_; }
 
  private:
+  // Some milliseconds: a search asks for thousands of divisions.
+  static constexpr std::int64_t kMostLooks = 500'000;
+
   struct Worth {
     double first = 0;
     double second = 0;
@@ -60,7 +64,8 @@ class EndsOfStages {
 
   // Of the ends as they are. A high power: a sum of which the slowest ranks are nearly all, however
   // fast their devices are.
-  Worth worth(bool slowest_first) const {
+  Worth worth(bool slowest_first) {
+    left_ -= static_cast<std::int64_t>(cuts_.size() + busy_.size());
     double ranks = 0;
     for (const std::int64_t busy : busy_) {
       const double part = static_cast<double>(busy) / scale_;
@@ -90,7 +95,7 @@ class EndsOfStages {
   // Whether any end has moved.
   bool move_all(bool slowest_first) {
     bool moved = false;
-    for (std::size_t stage = 0; stage + 1 < cuts_.size(); ++stage) {
+    for (std::size_t stage = 0; stage + 1 < cuts_.size() && left_ > 0; ++stage) {
       const std::int64_t was = cuts_[stage].end;
       std::int64_t best = was;
       Worth least = worth(slowest_first);
@@ -124,7 +129,7 @@ class EndsOfStages {
     bool moved = false;
     for (std::size_t from = 0; from < cuts_.size(); ++from) {
       for (std::size_t to = 0; to < cuts_.size(); ++to) {
-        if (from == to || cuts_[from].size() < 2) continue;
+        if (from == to || cuts_[from].size() < 2 || left_ <= 0) continue;
         const Worth before = worth(slowest_first);
         hand_over(from, to);
         if (worth(slowest_first) < before) {
@@ -143,6 +148,7 @@ class EndsOfStages {
   std::vector<std::vector<std::int64_t>> before_;  // [rank][run]: of all runs before it
   std::vector<std::int64_t> busy_;                 // [rank]
   double scale_ = 1;
+  std::int64_t left_ = 0;  // stages and ranks that may still be looked at
 };
 
 }  // namespace

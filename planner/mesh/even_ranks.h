@@ -21,8 +21,8 @@ std::int64_t slowest_rank(const StagedRanks& ranks, const std::vector<Range>& cu
 // slowest rank is fastest, and among such divisions to where ranks, and then stages, are most even;
 // again and again until nothing moves. The slowest rank is no slower than before, and where each
 // rank has one stage it is as fast as any division has it if `cuts` was so. Of ranks with several
-// stages it is a search by single moves, which may miss a better division. Each stage has a run or
-// more, before and behind.
+// stages it is a search by single moves, which may miss a better division, and which ends after
+// some milliseconds. Each stage has a run or more, before and behind.
 std::vector<Range> even_ranks(const StagedRanks& ranks, std::vector<Range> cuts);
 
 }  // namespace gradwire

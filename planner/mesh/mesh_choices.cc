@@ -172,9 +172,14 @@ class ChoicesOf {
       mesh.recompute = recompute;
       add_exchanges(mesh);
       if (!problem_.timed_stages || mesh.pp == 1 || !mesh.order.layers.empty()) continue;
-      MeshChoice timed = mesh;
-      GW_ASSIGN(timed.order.layers, timed_.of(mesh));
-      if (!timed.order.layers.empty()) add_exchanges(timed);
+      // Of backwards in two halves runs compute nothing again.
+      if (splits_backward(mesh.order.kind) && mesh.recompute != "none") continue;
+      GW_ASSIGN(const TimedStages::Divisions divisions, timed_.of(mesh));
+      for (const std::vector<int>& layers : divisions) {
+        MeshChoice timed = mesh;
+        timed.order.layers = layers;
+        add_exchanges(timed);
+      }
     }
     return {};
   }

@@ -57,16 +57,16 @@ std::vector<Range> in_runs(const std::vector<LayerRange>& cuts,
 
 }  // namespace
 
-Result<std::vector<int>> TimedStages::of(const MeshChoice& choice) {
+Result<TimedStages::Divisions> TimedStages::of(const MeshChoice& choice) {
   const Key key(choice.dp, choice.tp, choice.pp, choice.pipes(), is_v(choice.order.kind),
                 choice.stages(), choice.has_flush(), choice.micro_batch, choice.recompute);
   const auto known = known_.find(key);
   if (known != known_.end()) return known->second;
-  GW_ASSIGN(std::vector<int> layers, cut(choice));
-  return known_.emplace(key, std::move(layers)).first->second;
+  GW_ASSIGN(Divisions divisions, cut(choice));
+  return known_.emplace(key, std::move(divisions)).first->second;
 }
 
-Result<std::vector<int>> TimedStages::cut(const MeshChoice& choice) {
+Result<TimedStages::Divisions> TimedStages::cut(const MeshChoice& choice) {
   GW_ASSIGN(const Ticks ticks, mesh_rank_ticks(problem_, choice, links_of(choice)));
   GW_ASSIGN(const Model<float>* const model, problem_.model->part(1, choice.has_flush()));
   GW_ASSIGN(const std::vector<LayerRange> layers_of_own,
@@ -79,25 +79,31 @@ Result<std::vector<int>> TimedStages::cut(const MeshChoice& choice) {
     for (const auto& [pipe, stage] : choice.stages_of(rank)) stages.push_back(stage);
   }
   const std::vector<Range> own = in_runs(layers_of_own, begins);
-  GW_ASSIGN(std::vector<Range> timed, cut_uneven(by_stage(ranks, choice.stages())));
+  GW_ASSIGN(const std::vector<Range> stages, cut_uneven(by_stage(ranks, choice.stages())));
   // Where ranks have several stages the fastest slowest stage is a start, and runs' own is another.
-  timed = even_ranks(ranks, std::move(timed));
+  std::vector<Range> even = even_ranks(ranks, stages);
   if (choice.stages() > choice.pp || choice.pipes() > 1) {
     std::vector<Range> moved = even_ranks(ranks, own);
-    if (slowest_rank(ranks, moved) < slowest_rank(ranks, timed)) timed = std::move(moved);
+    if (slowest_rank(ranks, moved) < slowest_rank(ranks, even)) even = std::move(moved);
   }
-  // A division that is no faster to speak of would double what is searched, and be read for more
-  // than it is.
-  constexpr double kFaster = 0.99;
-  const bool is_faster = static_cast<double>(slowest_rank(ranks, timed)) <
-                         kFaster * static_cast<double>(slowest_rank(ranks, own));
-  if (!is_faster) return std::vector<int>{};
-  std::vector<int> layers;
-  for (const Range& cut : timed) {
-    layers.push_back(static_cast<int>(begins[static_cast<std::size_t>(cut.end)] -
-                                      begins[static_cast<std::size_t>(cut.begin)]));
+  Divisions divisions;
+  for (const std::vector<Range>& cuts : {even, stages}) {
+    // A division that is no faster to speak of would double what is searched, and be read for more
+    // than it is.
+    constexpr double kFaster = 0.99;
+    const bool is_faster = static_cast<double>(slowest_rank(ranks, cuts)) <
+                           kFaster * static_cast<double>(slowest_rank(ranks, own));
+    if (!is_faster) continue;
+    std::vector<int> layers;
+    for (const Range& cut : cuts) {
+      layers.push_back(static_cast<int>(begins[static_cast<std::size_t>(cut.end)] -
+                                        begins[static_cast<std::size_t>(cut.begin)]));
+    }
+    const bool several = choice.stages() > choice.pp || choice.pipes() > 1;
+    const bool known = !divisions.empty() && (!several || divisions.front() == layers);
+    if (!known) divisions.push_back(std::move(layers));
   }
-  return layers;
+  return divisions;
 }
 
 const MeshLinks& TimedStages::links_of(const MeshChoice& choice) {

@@ -20,22 +20,24 @@ class TimedStages {
  public:
   explicit TimedStages(const MeshProblem& problem) : problem_(problem) {}
 
-  // Layers of each stage, as PipelineSpec::layers: the slowest rank takes as little as it can of a
-  // micro-batch's time where each has one stage, and what even_ranks() finds where they have
-  // several. Empty where it is not a hundredth faster than with the stages that runs cut. `choice`
-  // has a pipeline, and no layers of its own; layers stay together as plan_stages() keeps them.
-  // Errors as mesh_costs().
-  Result<std::vector<int>> of(const MeshChoice& choice);
+  // Divisions worth a simulation, each the layers of every stage as PipelineSpec::layers: the
+  // slowest rank takes as little as it can of a micro-batch's time where each has one stage. Where
+  // ranks have several, what even_ranks() finds, and that whose slowest stage takes least, as
+  // stages that wait for each other may cost more than ranks that are uneven. Without those that
+  // are not a hundredth faster than with the stages that runs cut. `choice` has a pipeline, and no
+  // layers of its own; layers stay together as plan_stages() keeps them. Errors as mesh_costs().
+  using Divisions = std::vector<std::vector<int>>;
+  Result<Divisions> of(const MeshChoice& choice);
 
  private:
   // dp, tp, pp, pipes, whether a V, stages, flush, micro-batch's samples, recompute
   using Key = std::tuple<int, int, int, int, bool, int, bool, std::int64_t, std::string>;
-  Result<std::vector<int>> cut(const MeshChoice& choice);
+  Result<Divisions> cut(const MeshChoice& choice);
   const MeshLinks& links_of(const MeshChoice& choice);
 
   const MeshProblem& problem_;
   std::map<std::tuple<int, int, int, int>, MeshLinks> links_;  // by dp, tp, pp, pipes
-  std::map<Key, std::vector<int>> known_;
+  std::map<Key, Divisions> known_;
 };
 
 }  // namespace gradwire

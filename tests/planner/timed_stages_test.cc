@@ -47,13 +47,33 @@ std::vector<std::int64_t> simulated(const MeshCosts& costs, std::size_t rank, in
   return ticks;
 }
 
+void expect_simulated_times(const Cluster& cluster, const MeshProblem& problem,
+                            const MeshChoice& choice) {
+  SCOPED_TRACE(to_string(choice));
+  const MeshCompression none = MeshCompression::make("none", 0).value();
+  const MeshLinks links = mesh_links(cluster, choice);
+  const MeshCosts costs = mesh_costs(problem, choice, links, none).value();
+  const Ticks ticks = mesh_rank_ticks(problem, choice, links).value();
+  ASSERT_EQ(ticks.size(), static_cast<std::size_t>(choice.pp));
+  const std::vector<LayerRange> cuts = problem.model->cuts(choice.stages(), true).value();
+  for (int rank = 0; rank < choice.pp; ++rank) {
+    for (const auto& [pipe_of, stage] : choice.stages_of(rank)) {
+      const LayerRange range = cuts[static_cast<std::size_t>(stage)];
+      const auto& all = ticks[static_cast<std::size_t>(rank)];
+      const std::vector<std::int64_t> here(all.begin() + static_cast<std::ptrdiff_t>(range.begin),
+                                           all.begin() + static_cast<std::ptrdiff_t>(range.end));
+      std::vector<std::int64_t> expected = simulated(costs, static_cast<std::size_t>(rank), stage);
+      EXPECT_EQ(here, expected) << "stage " << stage;
+    }
+  }
+}
+
 // Stages are cut by what simulated ranks take: with sums of tp, in the slowest of unlike replicas,
 // with what is computed again.
 TEST(TimedStages, TimesAreThoseOfSimulatedLayers) {
   MeshModel model = small_gpt(6);
   const Cluster cluster = uneven_cluster(4, 0.1);
   const MeshProblem problem = mesh_problem(cluster, model, kRates, 16);
-  const MeshCompression none = MeshCompression::make("none", 0).value();
   MeshChoice pipe = staged(8, "1f1b", 16), shared = staged(4, "interleaved[chunks=2]", 16);
   shared.tp = 2;
   MeshChoice replicas = staged(2, "1f1b", 2), again = replicas;
@@ -64,26 +84,17 @@ TEST(TimedStages, TimesAreThoseOfSimulatedLayers) {
   unlike.dp = 2;
   unlike.micro_batch = 2;
   for (const MeshChoice& choice : {pipe, shared, replicas, again, unlike}) {
-    SCOPED_TRACE(to_string(choice));
-    const MeshLinks links = mesh_links(cluster, choice);
-    const MeshCosts costs = mesh_costs(problem, choice, links, none).value();
-    const Ticks ticks = mesh_rank_ticks(problem, choice, links).value();
-    ASSERT_EQ(ticks.size(), static_cast<std::size_t>(choice.pp));
-    const std::vector<LayerRange> cuts = model.cuts(choice.stages(), true).value();
-    for (int rank = 0; rank < choice.pp; ++rank) {
-      for (const auto& [pipe_of, stage] : choice.stages_of(rank)) {
-        const LayerRange range = cuts[static_cast<std::size_t>(stage)];
-        const auto& all = ticks[static_cast<std::size_t>(rank)];
-        const std::vector<std::int64_t> here(all.begin() + static_cast<std::ptrdiff_t>(range.begin),
-                                             all.begin() + static_cast<std::ptrdiff_t>(range.end));
-        std::vector<std::int64_t> expected =
-            simulated(costs, static_cast<std::size_t>(rank), stage);
-        EXPECT_EQ(here, expected) << "stage " << stage;
-      }
-    }
+    expect_simulated_times(cluster, problem, choice);
   }
+  // Of the middle stage one replica is on a fast device, and the other on a slow one.
+  const Cluster odd = uneven_cluster(3, 0.1);
+  const MeshProblem of_odd = mesh_problem(odd, model, kRates, 16);
+  MeshChoice mixed = staged(3, "1f1b", 4);
+  mixed.dp = 2;
+  mixed.micro_batch = 2;
+  EXPECT_EQ(mesh_links(odd, mixed).replicas.size(), 2U);
+  expect_simulated_times(odd, of_odd, mixed);
 }
-
 std::int64_t time_of(const Ticks& ticks, std::size_t rank, std::size_t begin, std::size_t end) {
   const auto first = ticks[rank].begin();
   return std::accumulate(first + static_cast<std::ptrdiff_t>(begin),
@@ -137,9 +148,10 @@ TEST(TimedStages, NoOtherDivisionHasAFasterSlowestRank) {
       const Ticks ticks = mesh_rank_ticks(problem, choice, mesh_links(cluster, choice)).value();
       std::vector<std::size_t> begins = stage_begins(*model.part(1, choice.has_flush()).value());
       begins.push_back(ticks.front().size());
-      const std::vector<int> layers = stages.of(choice).value();
+      const TimedStages::Divisions divisions = stages.of(choice).value();
       // Chimera's ranks have a stage each way, on a fast and on a slow device: little is won.
-      if (choice.pipes() == 2 && layers.empty()) continue;
+      if (choice.pipes() == 2 && divisions.empty()) continue;
+      const std::vector<int> layers = divisions.at(0);
       ASSERT_THAT(layers, ::testing::SizeIs(static_cast<std::size_t>(choice.stages())));
       std::vector<int> tried;
       const std::int64_t best = least_of_all(ticks, choice, begins, tried, 0);
@@ -158,7 +170,7 @@ TEST(TimedStages, AnswersAreThoseOfEachQuestion) {
   const Cluster cluster = uneven_cluster(4, 1);
   const MeshProblem problem = mesh_problem(cluster, model, kRates, 64);
   TimedStages kept(problem);
-  std::set<std::vector<int>> answers;
+  std::set<TimedStages::Divisions> answers;
   for (const int dp : {1, 2}) {
     for (const int tp : {1, 2}) {
       for (const char* order : {"1f1b", "zb-v", "interleaved[chunks=2]", "2bw"}) {
@@ -168,7 +180,7 @@ TEST(TimedStages, AnswersAreThoseOfEachQuestion) {
           choice.tp = tp;
           choice.micro_batch = 8 / dp;
           choice.recompute = recompute;
-          const std::vector<int> answer = kept.of(choice).value();
+          const TimedStages::Divisions answer = kept.of(choice).value();
           EXPECT_EQ(answer, TimedStages(problem).of(choice).value()) << to_string(choice);
           answers.insert(answer);
         }
