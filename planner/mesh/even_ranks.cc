@@ -40,7 +40,7 @@ class EndsOfStages {
 
  private:
   // Some milliseconds: a search asks for thousands of divisions.
-  static constexpr std::int64_t kMostLooks = 500'000;
+  static constexpr std::int64_t kMostLooks = 150'000;
 
   struct Worth {
     double first = 0;
