@@ -12,7 +12,7 @@ inline constexpr char kPlanMeshPage[] = R"page(<!doctype html>
   .small { color: #57606a; font-size: .87rem; } pre { font-size: .74rem; overflow-x: auto; background: #f6f7f9; padding: .8rem; }
   table { border-collapse: collapse; font-size: .87rem; font-variant-numeric: tabular-nums; }
   th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #e3e6ea; } th { text-align: left; font-weight: 500; } td { white-space: nowrap; } .flags { overflow-wrap: anywhere; }
-  .wide { overflow-x: auto; } .wide tr:nth-child(2) { background: #f6f7f9; }
+  .wide { overflow-x: auto; } .wide th, .wide td { padding: .3rem .45rem; } .wide tr:nth-child(2) { background: #f6f7f9; }
   .chart { height: 22rem; position: relative; } canvas.line { width: 100%; display: block; }
   .key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 .9rem; vertical-align: -1px; }
 </style></head><body>

@@ -82,7 +82,8 @@ Result<TimedStages::Divisions> TimedStages::cut(const MeshChoice& choice) {
   GW_ASSIGN(const std::vector<Range> stages, cut_uneven(by_stage(ranks, choice.stages())));
   // Where ranks have several stages the fastest slowest stage is a start, and runs' own is another.
   std::vector<Range> even = even_ranks(ranks, stages);
-  if (choice.stages() > choice.pp || choice.pipes() > 1) {
+  const bool several = choice.stages() > choice.pp || choice.pipes() > 1;
+  if (several) {
     std::vector<Range> moved = even_ranks(ranks, own);
     if (slowest_rank(ranks, moved) < slowest_rank(ranks, even)) even = std::move(moved);
   }
@@ -99,7 +100,6 @@ Result<TimedStages::Divisions> TimedStages::cut(const MeshChoice& choice) {
       layers.push_back(static_cast<int>(begins[static_cast<std::size_t>(cut.end)] -
                                         begins[static_cast<std::size_t>(cut.begin)]));
     }
-    const bool several = choice.stages() > choice.pp || choice.pipes() > 1;
     const bool known = !divisions.empty() && (!several || divisions.front() == layers);
     if (!known) divisions.push_back(std::move(layers));
   }
