@@ -4,8 +4,6 @@
 Most of its time goes into what a source includes. So sources that define no name twice and are compiled alike are looked at
 together, as one that includes them all; where clang cannot read them together, each is looked at alone. And a source in which
 nothing was found is looked at again only when it, a header of the project that it includes, or a setting has changed.
-With GRADWIRE_LINT_SAMPLE=1, as in ./check, a third of the sources are looked at, another third at other commits, and all that the
-last commits have changed; ./check --full and ./check --suite lint look at all.
 Tests are left to the compiler and to review: gtest's macros make names of their own.
 """
 import concurrent.futures
@@ -20,12 +18,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import zlib
 
-TURNS = 3  # in which a sample comes to all sources
-LAST_COMMITS = 40
 SOURCES_TOGETHER = 48
-FOLDERS = r"/(include/gradwire|base|device|comm|collectives|compress|aggregate|trainer|adapters|bench|apps)/"
 # What a file defines or declares at the beginning of a line, where clang-format puts it; members (Class::name) have names of
 # their own.
 DEFINITION = re.compile(r"^(?:#define\s+(\w+)|(?:class|struct|enum class|enum|union|using|concept)\s+(\w+)"
@@ -43,9 +37,11 @@ def definitions(text):
 class Tree:
     """The project's files, each read once."""
 
-    def __init__(self, root, clang_tidy):
+    def __init__(self, root, clang_tidy, folders):
         self.root = root
         self.clang_tidy = clang_tidy
+        # A source that is looked at with others is to clang-tidy a file like a header: what it does not filter counts.
+        self.filter = f"/({'|'.join(['include/gradwire', *sorted(folders)])})/.*\\.(h|cc)$"
         settings = (root / ".clang-tidy").read_text() + pathlib.Path(__file__).read_text()
         version = subprocess.run([clang_tidy, "--version"], capture_output=True, text=True).stdout
         self.settings = settings + version
@@ -97,17 +93,19 @@ class Source:
                 self.folders.append(argument)
             elif argument.startswith(("-D", "-U", "-std=", "-pthread")):
                 self.language.append(argument)
+        # The emulator has headers of the CUDA runtime's names.
+        self.emulated = any(folder.endswith("tests/emulation/runtime") for folder in self.folders)
 
 
 class Together:
     """Sources that are looked at as one."""
 
-    def __init__(self, language):
-        self.language, self.folders, self.sources = language, [], []
+    def __init__(self, language, emulated):
+        self.language, self.emulated, self.folders, self.sources = language, emulated, [], []
         self.names, self.headers, self.ambiguous = set(), set(), set()
 
     def takes(self, source, names, headers, ambiguous):
-        return (source.language == self.language and len(self.sources) < SOURCES_TOGETHER and not names & self.names
+        return (source.language == self.language and source.emulated == self.emulated and len(self.sources) < SOURCES_TOGETHER and not names & self.names
                 and not headers & self.ambiguous and not ambiguous & self.headers)
 
     def add(self, source, names, headers, ambiguous):
@@ -134,30 +132,6 @@ def sources_of(root, build):
     return [found[path] for path in sorted(found)]
 
 
-def git(root, *words):
-    """Lines; none where this is no clone, or has not so many commits."""
-    run = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
-    return run.stdout.splitlines() if run.returncode == 0 else []
-
-
-def of_this_turn(tree, sources):
-    """A third of them, by the commit; what was changed of late; and of each header that was changed one that includes it."""
-    root = tree.root
-    commit = git(root, "rev-parse", "HEAD")
-    if not commit:
-        return sources
-    turn = int(commit[0], 16) % TURNS
-    changed = {root / name for name in git(root, "diff", "--name-only", f"HEAD~{LAST_COMMITS}")}
-    taken = [source for source in sources if source.path in changed or zlib.crc32(str(source.path.relative_to(root)).encode()) % TURNS == turn]
-    seen = {path for source in taken for path in tree.reads(source.path)}
-    for source in sources:
-        reads = set(tree.reads(source.path))
-        if reads & changed - seen:
-            taken.append(source)
-            seen |= reads
-    return taken
-
-
 def speak_alike(sources):
     """A definition that some sources are compiled with changes nothing in the others: all get it, unless its value differs."""
     values = {}
@@ -177,16 +151,16 @@ def gather(tree, sources):
         facts = definitions(tree.text(source.path)), headers_of[source], tree.ambiguous(source.path, everything)
         group = next((g for g in groups if g.takes(source, *facts)), None)
         if not group:
-            group = Together(source.language)
+            group = Together(source.language, source.emulated)
             groups.append(group)
         group.add(source, *facts)
     return sorted(groups, key=lambda group: -len(group.sources))
 
 
-def tidy(clang_tidy, path, root, build, language, folders):
+def tidy(tree, path, build, language, folders):
     """What clang-tidy finds in it, and whether clang could read it."""
-    run = subprocess.run([clang_tidy, "--quiet", f"--config-file={root}/.clang-tidy", f"--header-filter={FOLDERS}.*\\.(h|cc)$", str(path), "--", *language, *folders, "-w"],
-                         capture_output=True, text=True, cwd=build, timeout=1200)
+    run = subprocess.run([tree.clang_tidy, "--quiet", f"--config-file={tree.root}/.clang-tidy", f"--header-filter={tree.filter}", str(path), "--",
+                          *language, *folders, "-w"], capture_output=True, text=True, cwd=build, timeout=1200)
     found = re.findall(r"^\S+:\d+:\d+: (?:warning|error): .*$", run.stdout, re.M)
     if run.returncode != 0 and not found:
         # A source that clang cannot read at all would hide every finding in it.
@@ -200,13 +174,13 @@ def look_at(job):
     if len(group.sources) > 1:
         path = folder / f"sources_{number}.cc"
         path.write_text("".join(f'#include "{source.path}"\n' for source in group.sources))
-        found, read = tidy(tree.clang_tidy, path, tree.root, build, group.language, group.folders)
+        found, read = tidy(tree, path, build, group.language, group.folders)
         if read:
             return found, [] if found else group.sources, 0
         print(f"not together: {found[0]}", file=sys.stderr)
     lines, clean = [], []
     for source in group.sources:
-        found, _ = tidy(tree.clang_tidy, source.path, tree.root, build, source.language, source.folders)
+        found, _ = tidy(tree, source.path, build, source.language, source.folders)
         lines += found
         clean += [] if found else [source]
     return lines, clean, len(group.sources)
@@ -219,12 +193,9 @@ def main():
     if not clang_tidy:
         print(f"no clang-tidy: neither {own} (./check --suite lint makes it) nor one in PATH")
         sys.exit(1)
-    tree = Tree(root, clang_tidy)
     sources = sources_of(root, build)
+    tree = Tree(root, clang_tidy, {source.path.relative_to(root).parts[0] for source in sources})
     speak_alike(sources)
-    every = len(sources)
-    if os.environ.get("GRADWIRE_LINT_SAMPLE"):
-        sources = of_this_turn(tree, sources)
     digests = {source: tree.digest(source) for source in sources}
     record = build / "naming-clean.txt"  # digests of sources in which nothing was found
     known = set(record.read_text().split()) if record.is_file() else set()
@@ -232,12 +203,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix="gradwire-lint-") as folder, concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 2) as pool:
         results = list(pool.map(look_at, [(group, tree, build, pathlib.Path(folder), number) for number, group in enumerate(groups)]))
     known |= {digests[source] for _, clean, _ in results for source in clean}
-    if len(sources) == every:
-        known &= set(digests.values())  # of what has changed since
+    known &= set(digests.values())  # of what has changed since
     record.write_text("\n".join(sorted(known)) + "\n")
     findings = sorted({re.sub(r"^(\.\./)+", "", line.replace(f"{build}/../", "").replace(f"{root}/", "")) for lines, _, _ in results for line in lines})
     print("\n".join(findings))
-    print(f"{len(sources)} of {every} sources: {sum(len(group.sources) for group in groups)} looked at in {len(groups)} groups, "
+    print(f"{len(sources)} sources: {sum(len(group.sources) for group in groups)} looked at in {len(groups)} groups, "
           f"{sum(alone for _, _, alone in results)} of them alone; {len(findings)} findings")
     sys.exit(1 if findings or not sources else 0)
 
