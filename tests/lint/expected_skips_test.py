@@ -40,6 +40,17 @@ def unexpected(cases, lacking=(), in_ci=False):
     return [skip.name for skip in skips if expected.why_not(skip)]
 
 
+def counted(*cases, words=()):
+    """What the program makes of files with these cases, one each, and of words before them."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [pathlib.Path(folder) / str(number) / "meson-logs/testlog.junit.xml" for number in range(len(cases))]
+        for path, case in zip(paths, cases):
+            path.parent.mkdir(parents=True)
+            path.write_text(f"<testsuites>{case}</testsuites>")
+        return subprocess.run([sys.executable, SOURCE / "tests/support/count_tests.py", *words, *paths], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, timeout=60)
+
+
 class ExpectedSkips(unittest.TestCase):
     def test_what_nobody_expects_is_a_failure(self):
         case = SKIPPED.format("unit / philox")
@@ -64,25 +75,26 @@ class ExpectedSkips(unittest.TestCase):
         self.assertEqual(unexpected(['<testcase name="Case" classname="Suite" status="notrun"/>']), ["Suite.Case"])
 
     def test_a_file_without_tests_is_a_failure_beside_one_with_tests(self):
-        with tempfile.TemporaryDirectory() as folder:
-            paths = [pathlib.Path(folder) / name / "meson-logs/testlog.junit.xml" for name in ("one", "two")]
-            for path, cases in zip(paths, (PASSED, "")):
-                path.parent.mkdir(parents=True)
-                path.write_text(f"<testsuites>{cases}</testsuites>")
-            done = subprocess.run([sys.executable, SOURCE / "tests/support/count_tests.py", *paths], capture_output=True, text=True,
-                                  env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, timeout=60)
+        done = counted(PASSED, "")
         self.assertEqual((done.returncode, done.stdout), (1, "1 passed, 1 failed, 0 skipped\n"))
-        self.assertIn(str(paths[1]), done.stderr)
+        self.assertRegex(done.stderr, r"no test results \(.*1/meson-logs/testlog\.junit\.xml: no test in it\)")
 
     def test_the_program_fails(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder) / "meson-logs/testlog.junit.xml"
-            path.parent.mkdir()
-            path.write_text(f"<testsuites>{PASSED}{SKIPPED.format('unit / philox')}</testsuites>")
-            done = subprocess.run([sys.executable, SOURCE / "tests/support/count_tests.py", path], capture_output=True, text=True,
-                                  env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, timeout=60)
+        done = counted(PASSED + SKIPPED.format("unit / philox"))
         self.assertEqual((done.returncode, done.stdout), (1, "1 passed, 1 failed, 0 skipped\n"))
         self.assertIn("unexpected skip of philox", done.stderr)
+
+    def test_what_broke_beside_the_tests_is_a_failure(self):
+        done = counted(PASSED, words=["--broken", "one thing", "--broken", "another"])
+        self.assertEqual((done.returncode, done.stdout), (1, "1 passed, 2 failed, 0 skipped\n"))
+        self.assertIn("error: another\n", done.stderr)
+
+    def test_what_failed_is_named_with_what_it_said_last(self):
+        done = counted(PASSED + '<testcase name="gradwire:lint / naming"><failure/><system-out>first\n2 findings\n</system-out></testcase>'
+                       '<testcase name="Case" classname="Suite"><failure message="m">a.cc:3\nExpected: 1</failure></testcase>')
+        self.assertEqual((done.returncode, done.stdout), (1, "1 passed, 2 failed, 0 skipped\n"))
+        self.assertRegex(done.stderr, r"error: naming failed \(.*meson-logs/testlog\.txt\); it says: first\n2 findings\n")
+        self.assertRegex(done.stderr, r"error: Suite\.Case failed \(.*\); it says: a\.cc:3\nExpected: 1\n")
 
 
 class TheList(unittest.TestCase):

@@ -38,9 +38,9 @@ compile_for_torch() {
   python3 tests/torch/in_environment.py "$(of_the_emulator "$1")" tests/torch/emulated.py >&2 &
   local library
   for library in "$1/adapters/c/libgradwire.so" "$(of_the_emulator "$1")"; do
-    python3 tests/torch/in_environment.py "$library" -m gradwire.torch.build >&2 || status=1
+    python3 tests/torch/in_environment.py "$library" -m gradwire.torch.build >&2 || broke "the extension for PyTorch does not compile ($library)"
   done
-  wait "$!" || status=1
+  wait "$!" || broke "the device of PyTorch's tests does not compile (tests/torch/emulated.py)"
 }
 
 # on_torch LIBRARY TEST...: a test of tests/torch/, whole; one that lacks something says so, and is no failure.
