@@ -1,7 +1,9 @@
 #include "apps/plan/plan_mesh.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <optional>
 
 #include "apps/bench/row_file.h"
 #include "apps/plan/plan_file.h"
@@ -125,15 +127,33 @@ Status show(const PlanQuestion& q, const Shown& shown) {
   return q.json.empty() ? Status() : write_whole_file(q.json, shown.lines);
 }
 
+const char* name_of(MeshSearchPart part) {
+  switch (part) {
+    case MeshSearchPart::kListed: return "listing meshes";
+    case MeshSearchPart::kBounded: return "bounds of meshes";
+    case MeshSearchPart::kTried: break;
+  }
+  return "meshes";
+}
+
 Result<MeshSearchResult> searched(const PlanQuestion& q, const MeshProblem& problem) {
   std::optional<Progress> progress;
   MeshSearchOptions options{.rows = static_cast<int>(std::max(q.mesh.rows, q.mesh.why))};
   if (q.mesh.given.any()) {
     GW_ASSIGN(options.among, given_choices(problem, q.mesh.given));
   }
-  options.progress = [&](std::int64_t done, std::int64_t all, const std::string& best) {
-    if (!progress) progress.emplace(stderr, Progress::style_for(stderr), "meshes", all);
-    progress->update(done, best);
+  std::optional<MeshSearchPart> part;
+  std::chrono::steady_clock::time_point began;
+  options.progress = [&](const MeshSearchProgress& at) {
+    if (part != at.part) {
+      part = at.part;
+      began = std::chrono::steady_clock::now();
+      progress.emplace(stderr, Progress::style_for(stderr), name_of(at.part), at.all,
+                       at.part == MeshSearchPart::kTried ? 12 : 4);
+    }
+    // What comes before the first simulation takes seconds on large clusters alone.
+    const bool is_long = std::chrono::steady_clock::now() - began > std::chrono::seconds(1);
+    if (is_long || at.part == MeshSearchPart::kTried) progress->update(at.done, at.best);
   };
   return search_mesh(problem, options);
 }

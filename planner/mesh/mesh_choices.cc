@@ -40,8 +40,9 @@ std::int64_t divisors_above(std::int64_t number, std::int64_t least) {
 
 class ChoicesOf {
  public:
-  explicit ChoicesOf(const MeshProblem& problem)
+  ChoicesOf(const MeshProblem& problem, const MeshProgress& progress)
       : problem_(problem),
+        progress_(progress),
         orders_(problem.orders.empty() ? orders_of(problem.allow_stale) : problem.orders),
         timed_(problem) {}
 
@@ -49,13 +50,23 @@ class ChoicesOf {
     GW_TRY(check_cluster(*problem_.cluster));
     GW_TRY(check_batch());
     const int devices = problem_.cluster->devices();
+    std::int64_t all = 0;
+    for (int tp = 1; tp <= devices; ++tp) {
+      if (devices % tp == 0) all += divisors_above(devices / tp, 0);
+    }
+    std::int64_t done = 0;
     for (MeshChoice mesh{.layout = problem_.layout}; mesh.tp <= devices; ++mesh.tp) {
       if (devices % mesh.tp != 0) continue;
-      if (!serves_tensors(mesh.tp)) continue;
+      if (!serves_tensors(mesh.tp)) {
+        done += divisors_above(devices / mesh.tp, 0);
+        continue;
+      }
       for (mesh.pp = 1; mesh.pp <= devices / mesh.tp; ++mesh.pp) {
         if (devices / mesh.tp % mesh.pp != 0) continue;
         mesh.dp = devices / mesh.tp / mesh.pp;
         GW_TRY(add_mesh(mesh));
+        ++done;
+        if (progress_) progress_({MeshSearchPart::kListed, done, all});
       }
     }
     return std::move(found_);
@@ -203,6 +214,7 @@ class ChoicesOf {
   }
 
   const MeshProblem& problem_;
+  const MeshProgress& progress_;
   std::vector<PipelineSpec> orders_;
   TimedStages timed_;
   MeshChoices found_;
@@ -210,7 +222,9 @@ class ChoicesOf {
 
 }  // namespace
 
-Result<MeshChoices> mesh_choices(const MeshProblem& problem) { return ChoicesOf(problem).all(); }
+Result<MeshChoices> mesh_choices(const MeshProblem& problem, const MeshProgress& progress) {
+  return ChoicesOf(problem, progress).all();
+}
 
 namespace {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "planner/mesh/known_links.h"
 #include "planner/mesh/mesh_bound.h"
 
 namespace gradwire {
@@ -111,7 +112,8 @@ class MeshSearch {
         options_(options),
         choices_(std::move(choices.all)),
         codecs_(std::move(codecs)),
-        memory_(problem) {
+        memory_(problem),
+        links_(*problem.cluster) {
     result_.left_out = std::move(choices.left_out);
     result_.choices = static_cast<std::int64_t>(choices_.size());
   }
@@ -125,9 +127,9 @@ class MeshSearch {
         break;
       }
       GW_TRY(try_one(bounded_[i]));
-      tell(static_cast<std::int64_t>(i) + 1);
+      tell_tried(static_cast<std::int64_t>(i) + 1);
     }
-    tell(result_.choices);
+    tell_tried(result_.choices);
     if (result_.rows.empty()) return nothing();
     const auto rows = static_cast<std::size_t>(options_.rows);
     if (result_.rows.size() > rows) {
@@ -138,18 +140,23 @@ class MeshSearch {
     for (MeshAnswer& row : result_.rows) {
       if (!options_.phases) break;
       GW_ASSIGN(const MeshCosts costs, costs_of(row.choice));
-      GW_ASSIGN(row.phases, phases_of(row.choice, links_of(row.choice), costs, row.ticks));
+      GW_ASSIGN(row.phases, phases_of(row.choice, links_.of(row.choice), costs, row.ticks));
       row.bytes = bytes_of(row.choice, costs);
     }
     return std::move(result_);
   }
 
  private:
-  void tell(std::int64_t done) const {
+  void tell_tried(std::int64_t done) const {
     if (!options_.progress) return;
     options_.progress(
-        done, std::max<std::int64_t>(result_.choices, 1),
-        result_.rows.empty() ? "none fits yet" : brief_text(result_.rows.front().choice));
+        {MeshSearchPart::kTried, done, std::max<std::int64_t>(result_.choices, 1),
+         result_.rows.empty() ? "none fits yet" : brief_text(result_.rows.front().choice)});
+  }
+
+  void tell_bounded(std::size_t done) const {
+    if (!options_.progress) return;
+    options_.progress({MeshSearchPart::kBounded, static_cast<std::int64_t>(done), result_.choices});
   }
 
   Status nothing() {
@@ -170,33 +177,8 @@ class MeshSearch {
                    static_cast<long long>(smallest_->room))};
   }
 
-  // Those of the axes, and of both ways.
-  const MeshLinks& links_of(const MeshChoice& choice) {
-    const auto key = std::tuple(choice.dp, choice.tp, choice.pp, choice.pipes());
-    const auto known = links_.find(key);
-    if (known != links_.end()) return known->second;
-    return links_.emplace(key, mesh_links(*problem_.cluster, choice)).first->second;
-  }
-
   Result<MeshCosts> costs_of(const MeshChoice& choice) {
-    return mesh_costs(problem_, choice, links_of(choice), codecs_.at(choice.compressor));
-  }
-
-  // No replica is waited for less than one of the slowest: they alone bound a step.
-  const MeshLinks& slowest_of(const MeshChoice& choice) {
-    const auto key = std::tuple(choice.dp, choice.tp, choice.pp, choice.pipes());
-    const auto known = slowest_.find(key);
-    if (known != slowest_.end()) return known->second;
-    MeshLinks links = links_of(choice);
-    const auto slowness = [&](const MeshReplica& replica) {
-      double sum = 0;
-      for (const int type : replica.types) {
-        sum += 1 / problem_.cluster->types[static_cast<std::size_t>(type)].macs_per_second;
-      }
-      return sum;
-    };
-    links.replicas = {*std::ranges::max_element(links.replicas, {}, slowness)};
-    return slowest_.emplace(key, std::move(links)).first->second;
+    return mesh_costs(problem_, choice, links_.of(choice), codecs_.at(choice.compressor));
   }
 
   // At least so many bytes are too many on the rank of a choice that lacks most; <= 0: it may fit.
@@ -204,7 +186,7 @@ class MeshSearch {
     GW_ASSIGN(const std::int64_t least, memory_.least(choice));
     std::int64_t room = problem_.device_mem * choice.pp;
     if (problem_.device_mem == 0) {
-      const std::vector<std::int64_t>& memory = links_of(choice).memory;
+      const std::vector<std::int64_t>& memory = links_.of(choice).memory;
       room = std::accumulate(memory.begin(), memory.end(), std::int64_t{0});
     }
     return (least - room + choice.pp - 1) / choice.pp;
@@ -228,7 +210,7 @@ class MeshSearch {
       auto memory = memory_.of(answer.choice, codecs_.at(answer.choice.compressor));
       if (!memory.has_value()) continue;
       answer.memory = std::move(memory.value());
-      set_memory(problem_, links_of(answer.choice), answer);
+      set_memory(problem_, links_.of(answer.choice), answer);
       note_smallest(std::move(answer));
     }
   }
@@ -236,14 +218,15 @@ class MeshSearch {
   Status bound_all() {
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       const MeshChoice& choice = choices_[i];
+      tell_bounded(i + 1);
       GW_ASSIGN(const std::int64_t bytes, lacks(choice));
       if (bytes > 0) {
         lacking_.push_back({bytes, i});
         ++result_.left_out[kSurelyTooLarge];
         continue;
       }
-      GW_ASSIGN(const MeshCosts costs,
-                mesh_costs(problem_, choice, slowest_of(choice), codecs_.at(choice.compressor)));
+      GW_ASSIGN(const MeshCosts costs, mesh_costs(problem_, choice, links_.slowest_of(choice),
+                                                  codecs_.at(choice.compressor)));
       bounded_.push_back({mesh_bound(choice, costs), i});
     }
     std::ranges::stable_sort(bounded_, {}, &Bounded::bound);
@@ -264,7 +247,7 @@ class MeshSearch {
       return {};
     }
     answer.memory = std::move(memory.value());
-    const MeshLinks& links = links_of(answer.choice);
+    const MeshLinks& links = links_.of(answer.choice);
     set_memory(problem_, links, answer);
     if (!fits(answer)) {
       ++result_.left_out[kTooLarge];
@@ -329,9 +312,7 @@ class MeshSearch {
   std::vector<Bounded> bounded_;
   std::vector<Lacking> lacking_;
   std::optional<MeshAnswer> smallest_;  // of those that do not fit: it lacks least
-  // By dp, tp, pp and pipes.
-  std::map<std::tuple<int, int, int, int>, MeshLinks> links_;
-  std::map<std::tuple<int, int, int, int>, MeshLinks> slowest_;
+  KnownLinks links_;
 };
 
 }  // namespace
@@ -349,8 +330,10 @@ bool fits(const MeshAnswer& answer) { return answer.most_needed() <= answer.room
 
 Result<MeshSearchResult> search_mesh(const MeshProblem& problem, const MeshSearchOptions& options) {
   GW_ASSIGN(Codecs codecs, codecs_of(problem));
-  GW_ASSIGN(MeshChoices choices, mesh_choices(problem));
-  if (!options.among.empty()) choices = {.all = options.among, .left_out = {}};
+  MeshChoices choices{.all = options.among};
+  if (choices.all.empty()) {
+    GW_ASSIGN(choices, mesh_choices(problem, options.progress));
+  }
   return MeshSearch(problem, options, std::move(choices), std::move(codecs)).run();
 }
 

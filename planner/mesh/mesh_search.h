@@ -50,13 +50,28 @@ struct MeshAnswer {
   std::int64_t most_needed() const { return memory[static_cast<std::size_t>(fullest)].most(); }
 };
 
+// What a search does, in this order.
+enum class MeshSearchPart : std::uint8_t {
+  kListed,   // counts numbers of ranks, of which all choices are listed and stages cut
+  kBounded,  // counts choices, whose lower bounds are found
+  kTried,    // counts choices that are done for: simulated, too large, or beyond the bound
+};
+
+// How far a part is; `best` is the fastest choice so far, of kTried alone.
+struct MeshSearchProgress {
+  MeshSearchPart part = MeshSearchPart::kListed;
+  std::int64_t done = 0;
+  std::int64_t all = 1;
+  std::string best = {};
+};
+using MeshProgress = std::function<void(const MeshSearchProgress&)>;
+
 struct MeshSearchOptions {
   int rows = 20;       // that are wanted, the fastest first
   bool phases = true;  // whether rows have phases and bytes
   // Those to choose from; empty: all of mesh_choices().
   std::vector<MeshChoice> among = {};
-  // Told now and then, with how many of all choices are done for.
-  std::function<void(std::int64_t done, std::int64_t all, const std::string& best)> progress = {};
+  MeshProgress progress = {};  // told often; on the thread that searches
 };
 
 struct MeshSearchResult {
@@ -88,7 +103,7 @@ struct MeshChoices {
   std::vector<MeshChoice> all = {};
   std::map<std::string, std::int64_t> left_out = {};
 };
-Result<MeshChoices> mesh_choices(const MeshProblem& problem);
+Result<MeshChoices> mesh_choices(const MeshProblem& problem, const MeshProgress& progress = {});
 
 // Those of `choices` beside `choice`: ranks move between two axes, whatever the number of
 // micro-batches is then (and the schedule, where one of both has no pipeline), or one of schedule,

@@ -67,7 +67,7 @@ Result<TimedStages::Divisions> TimedStages::of(const MeshChoice& choice) {
 }
 
 Result<TimedStages::Divisions> TimedStages::cut(const MeshChoice& choice) {
-  GW_ASSIGN(const Ticks ticks, mesh_rank_ticks(problem_, choice, links_of(choice)));
+  GW_ASSIGN(const Ticks ticks, mesh_rank_ticks(problem_, choice, links_.of(choice)));
   GW_ASSIGN(const Model<float>* const model, problem_.model->part(1, choice.has_flush()));
   GW_ASSIGN(const std::vector<LayerRange> layers_of_own,
             problem_.model->cuts(choice.stages(), choice.has_flush()));
@@ -104,13 +104,6 @@ Result<TimedStages::Divisions> TimedStages::cut(const MeshChoice& choice) {
     if (!known) divisions.push_back(std::move(layers));
   }
   return divisions;
-}
-
-const MeshLinks& TimedStages::links_of(const MeshChoice& choice) {
-  const std::tuple key(choice.dp, choice.tp, choice.pp, choice.pipes());
-  const auto known = links_.find(key);
-  if (known != links_.end()) return known->second;
-  return links_.emplace(key, mesh_links(*problem_.cluster, choice)).first->second;
 }
 
 }  // namespace gradwire

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gradwire/status.h"
+#include "planner/mesh/known_links.h"
 #include "planner/mesh/mesh_choice.h"
-#include "planner/mesh/mesh_links.h"
 #include "planner/mesh/mesh_problem.h"
 
 namespace gradwire {
@@ -18,7 +18,7 @@ namespace gradwire {
 // a profile says that layers do other work than products. Keeps what it was asked. Not thread-safe.
 class TimedStages {
  public:
-  explicit TimedStages(const MeshProblem& problem) : problem_(problem) {}
+  explicit TimedStages(const MeshProblem& problem) : problem_(problem), links_(*problem.cluster) {}
 
   // Divisions worth a simulation, each the layers of every stage as PipelineSpec::layers: the
   // slowest rank takes as little as it can of a micro-batch's time where each has one stage. Where
@@ -33,10 +33,9 @@ class TimedStages {
   // dp, tp, pp, pipes, whether a V, stages, flush, micro-batch's samples, recompute
   using Key = std::tuple<int, int, int, int, bool, int, bool, std::int64_t, std::string>;
   Result<Divisions> cut(const MeshChoice& choice);
-  const MeshLinks& links_of(const MeshChoice& choice);
 
   const MeshProblem& problem_;
-  std::map<std::tuple<int, int, int, int>, MeshLinks> links_;  // by dp, tp, pp, pipes
+  KnownLinks links_;
   std::map<Key, Divisions> known_;
 };
 
