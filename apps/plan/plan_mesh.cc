@@ -145,15 +145,16 @@ Result<MeshSearchResult> searched(const PlanQuestion& q, const MeshProblem& prob
   std::optional<MeshSearchPart> part;
   std::chrono::steady_clock::time_point began;
   options.progress = [&](const MeshSearchProgress& at) {
+    const bool tries = at.part == MeshSearchPart::kTried;
     if (part != at.part) {
       part = at.part;
       began = std::chrono::steady_clock::now();
       progress.emplace(stderr, Progress::style_for(stderr), name_of(at.part), at.all,
-                       at.part == MeshSearchPart::kTried ? 12 : 4);
+                       tries ? 12 : 4, tries ? Progress::Unit::kPercent : Progress::Unit::kCount);
     }
     // What comes before the first simulation takes seconds on large clusters alone.
     const bool is_long = std::chrono::steady_clock::now() - began > std::chrono::seconds(1);
-    if (is_long || at.part == MeshSearchPart::kTried) progress->update(at.done, at.best);
+    if (is_long || tries) progress->update(at.done, at.best);
   };
   return search_mesh(problem, options);
 }

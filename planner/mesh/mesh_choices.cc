@@ -65,10 +65,10 @@ class ChoicesOf {
         if (devices / mesh.tp % mesh.pp != 0) continue;
         mesh.dp = devices / mesh.tp / mesh.pp;
         GW_TRY(add_mesh(mesh));
-        ++done;
-        if (progress_) progress_({MeshSearchPart::kListed, done, all});
+        tell(++done, all);
       }
     }
+    tell(all, all);
     return std::move(found_);
   }
 
@@ -91,6 +91,10 @@ class ChoicesOf {
     return {Code::kInvalidArgument,
             format("batch of %lld samples: %.3g multiplications a step (expected at most 2^62)",
                    static_cast<long long>(problem_.batch), macs)};
+  }
+
+  void tell(std::int64_t done, std::int64_t all) const {
+    if (progress_) progress_({MeshSearchPart::kListed, done, all});
   }
 
   void leave_out(const std::string& why, std::int64_t count = 1) { found_.left_out[why] += count; }

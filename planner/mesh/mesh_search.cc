@@ -127,9 +127,10 @@ class MeshSearch {
         break;
       }
       GW_TRY(try_one(bounded_[i]));
-      tell_tried(static_cast<std::int64_t>(i) + 1);
+      tell_tried(i + 1);
     }
-    tell_tried(result_.choices);
+    told_ = result_.choices;
+    tell_tried(bounded_.size());
     if (result_.rows.empty()) return nothing();
     const auto rows = static_cast<std::size_t>(options_.rows);
     if (result_.rows.size() > rows) {
@@ -147,10 +148,16 @@ class MeshSearch {
   }
 
  private:
-  void tell_tried(std::int64_t done) const {
+  // What is left is what the bound does not leave out, by the rows so far.
+  void tell_tried(std::size_t done) {
     if (!options_.progress) return;
+    const auto left_out = std::ranges::upper_bound(bounded_, worst(), {}, &Bounded::bound);
+    const auto to_try = std::max<std::ptrdiff_t>(left_out - bounded_.begin(), 1);
+    const double part = std::min(static_cast<double>(done) / static_cast<double>(to_try), 1.0);
+    // A row that gives way to another one may let the worst be slower than it was.
+    told_ = std::max(told_, static_cast<std::int64_t>(part * static_cast<double>(result_.choices)));
     options_.progress(
-        {MeshSearchPart::kTried, done, std::max<std::int64_t>(result_.choices, 1),
+        {MeshSearchPart::kTried, told_, std::max<std::int64_t>(result_.choices, 1),
          result_.rows.empty() ? "none fits yet" : brief_text(result_.rows.front().choice)});
   }
 
@@ -310,6 +317,7 @@ class MeshSearch {
   MeshMemory memory_;
   MeshSearchResult result_;
   std::vector<Bounded> bounded_;
+  std::int64_t told_ = 0;  // of kTried
   std::vector<Lacking> lacking_;
   std::optional<MeshAnswer> smallest_;  // of those that do not fit: it lacks least
   KnownLinks links_;

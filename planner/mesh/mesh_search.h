@@ -54,7 +54,9 @@ struct MeshAnswer {
 enum class MeshSearchPart : std::uint8_t {
   kListed,   // counts numbers of ranks, of which all choices are listed and stages cut
   kBounded,  // counts choices, whose lower bounds are found
-  kTried,    // counts choices that are done for: simulated, too large, or beyond the bound
+  // Holds choices to memory and simulates them, as long as the bound leaves any: a part of these,
+  // which become fewer while the rows become faster, as a part of all choices.
+  kTried,
 };
 
 // How far a part is; `best` is the fastest choice so far, of kTried alone.
