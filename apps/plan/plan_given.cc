@@ -83,7 +83,7 @@ Status ask_for(const ParallelSpec& spec, MeshProblem& asked) {
   if (spec.pp == 1) return {};
   GW_ASSIGN(const PipelineSpec order, PipelineSpec::parse(to_string(spec.order)));
   // A run cuts stages by their products unless it is told otherwise.
-  asked.timed_stages = false;
+  asked.cuts_stages = false;
   asked.orders = {order};
   return asked.model->cuts(spec.pp * order.stages_a_rank(), flush, order.layers).error();
 }

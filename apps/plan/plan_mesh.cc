@@ -139,8 +139,11 @@ const char* name_of(MeshSearchPart part) {
 Result<MeshSearchResult> searched(const PlanQuestion& q, const MeshProblem& problem) {
   std::optional<Progress> progress;
   MeshSearchOptions options{.rows = static_cast<int>(std::max(q.mesh.rows, q.mesh.why))};
+  MeshProblem asked = problem;
   if (q.mesh.given.any()) {
     GW_ASSIGN(options.among, given_choices(problem, q.mesh.given));
+    // A run of it has its own stages, whether or not they fit.
+    if (q.mesh.given.parallel) asked.cuts_stages = false;
   }
   std::optional<MeshSearchPart> part;
   std::chrono::steady_clock::time_point began;
@@ -156,7 +159,7 @@ Result<MeshSearchResult> searched(const PlanQuestion& q, const MeshProblem& prob
     const bool is_long = std::chrono::steady_clock::now() - began > std::chrono::seconds(1);
     if (is_long || tries) progress->update(at.done, at.best);
   };
-  return search_mesh(problem, options);
+  return search_mesh(asked, options);
 }
 
 }  // namespace

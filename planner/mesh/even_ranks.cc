@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "trainer/pipeline/cut_uneven.h"
+
 namespace gradwire {
 namespace {
 
@@ -13,10 +15,14 @@ class EndsOfStages {
   EndsOfStages(const StagedRanks& ranks, std::vector<Range> cuts)
       : ranks_(ranks), cuts_(std::move(cuts)), holders_(cuts_.size()) {
     for (std::size_t rank = 0; rank < ranks_.stages.size(); ++rank) {
-      std::vector<std::int64_t>& sums = before_.emplace_back(1);
-      for (const std::int64_t ticks : ranks_.ticks[rank]) sums.push_back(sums.back() + ticks);
-      for (const int stage : ranks_.stages[rank]) {
-        holders_[static_cast<std::size_t>(stage)].push_back(rank);
+      before_.emplace_back();
+      for (std::size_t place = 0; place < ranks_.stages[rank].size(); ++place) {
+        std::vector<std::int64_t>& sums = before_.back().emplace_back(1);
+        for (const std::int64_t ticks : ranks_.ticks[rank][place]) {
+          sums.push_back(sums.back() + ticks);
+        }
+        const auto stage = static_cast<std::size_t>(ranks_.stages[rank][place]);
+        holders_[stage].push_back({rank, place});
       }
     }
     for (std::size_t rank = 0; rank < ranks_.stages.size(); ++rank) {
@@ -49,15 +55,21 @@ class EndsOfStages {
     friend auto operator<=>(const Worth&, const Worth&) = default;
   };
 
-  std::int64_t time_of(std::size_t rank, std::size_t stage) const {
-    const std::vector<std::int64_t>& before = before_[rank];
-    return before[static_cast<std::size_t>(cuts_[stage].end)] -
-           before[static_cast<std::size_t>(cuts_[stage].begin)];
+  // A stage of a rank.
+  struct Holder {
+    std::size_t rank = 0;
+    std::size_t place = 0;  // among the rank's stages
+  };
+
+  std::int64_t time_of(const Holder& holder) const {
+    const std::vector<std::int64_t>& before = before_[holder.rank][holder.place];
+    const Range& cut = cuts_[static_cast<std::size_t>(ranks_.stages[holder.rank][holder.place])];
+    return before[static_cast<std::size_t>(cut.end)] - before[static_cast<std::size_t>(cut.begin)];
   }
   std::int64_t busy_of(std::size_t rank) const {
     std::int64_t sum = 0;
-    for (const int stage : ranks_.stages[rank]) {
-      sum += time_of(rank, static_cast<std::size_t>(stage));
+    for (std::size_t place = 0; place < ranks_.stages[rank].size(); ++place) {
+      sum += time_of({rank, place});
     }
     return sum;
   }
@@ -75,8 +87,8 @@ class EndsOfStages {
     }
     double stages = 0;
     for (std::size_t one = 0; one < cuts_.size(); ++one) {
-      for (const std::size_t rank : holders_[one]) {
-        const double part = static_cast<double>(time_of(rank, one)) / scale_;
+      for (const Holder& holder : holders_[one]) {
+        const double part = static_cast<double>(time_of(holder)) / scale_;
         stages += part * part;
       }
     }
@@ -88,7 +100,7 @@ class EndsOfStages {
     cuts_[stage].end = end;
     cuts_[stage + 1].begin = end;
     for (const std::size_t one : {stage, stage + 1}) {
-      for (const std::size_t rank : holders_[one]) busy_[rank] = busy_of(rank);
+      for (const Holder& holder : holders_[one]) busy_[holder.rank] = busy_of(holder.rank);
     }
   }
 
@@ -144,9 +156,9 @@ class EndsOfStages {
 
   const StagedRanks& ranks_;
   std::vector<Range> cuts_;
-  std::vector<std::vector<std::size_t>> holders_;  // [stage]: the ranks that have it
-  std::vector<std::vector<std::int64_t>> before_;  // [rank][run]: of all runs before it
-  std::vector<std::int64_t> busy_;                 // [rank]
+  std::vector<std::vector<Holder>> holders_;                    // [stage]: where it is
+  std::vector<std::vector<std::vector<std::int64_t>>> before_;  // as ticks: of all runs before it
+  std::vector<std::int64_t> busy_;                              // [rank]
   double scale_ = 1;
   std::int64_t left_ = 0;  // stages and ranks that may still be looked at
 };
@@ -166,6 +178,31 @@ std::vector<Range> even_ranks(const StagedRanks& ranks, std::vector<Range> cuts)
   around.settle(false);
   around.settle(true);
   return around.slowest() <= straight.slowest() ? around.cuts() : straight.cuts();
+}
+
+Result<std::vector<Range>> even_stages(const StagedRanks& ranks, std::size_t stages) {
+  std::vector<std::vector<std::int64_t>> most(stages);
+  for (std::size_t rank = 0; rank < ranks.stages.size(); ++rank) {
+    for (std::size_t place = 0; place < ranks.stages[rank].size(); ++place) {
+      const std::vector<std::int64_t>& here = ranks.ticks[rank][place];
+      auto& one = most[static_cast<std::size_t>(ranks.stages[rank][place])];
+      one.resize(here.size());
+      std::ranges::transform(one, here, one.begin(),
+                             [](std::int64_t a, std::int64_t b) { return std::max(a, b); });
+    }
+  }
+  return cut_uneven(most);
+}
+
+Result<std::vector<Range>> even_division(const StagedRanks& ranks, const std::vector<Range>& own) {
+  GW_ASSIGN(std::vector<Range> even, even_stages(ranks, own.size()));
+  even = even_ranks(ranks, std::move(even));
+  // Where ranks have several stages one start may end better than another.
+  std::size_t held = 0;
+  for (const std::vector<int>& stages : ranks.stages) held += stages.size();
+  if (held == ranks.stages.size()) return even;
+  std::vector<Range> moved = even_ranks(ranks, own);
+  return slowest_rank(ranks, moved) < slowest_rank(ranks, even) ? moved : even;
 }
 
 }  // namespace gradwire

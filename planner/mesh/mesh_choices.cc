@@ -186,7 +186,7 @@ class ChoicesOf {
     for (const char* recompute : {"none", "selective", "full"}) {
       mesh.recompute = recompute;
       add_exchanges(mesh);
-      if (!problem_.timed_stages || mesh.pp == 1 || !mesh.order.layers.empty()) continue;
+      if (!problem_.cuts_stages || mesh.pp == 1 || !mesh.order.layers.empty()) continue;
       // Of backwards in two halves runs compute nothing again.
       if (splits_backward(mesh.order.kind) && mesh.recompute != "none") continue;
       GW_ASSIGN(const TimedStages::Divisions divisions, timed_.of(mesh));

@@ -125,28 +125,32 @@ Result<std::vector<MeshRankMemory>> MeshMemory::of(const MeshChoice& choice,
   std::vector<MeshRankMemory> ranks;
   RunMemoryQuestion asked = question_of(problem_, choice);
   const auto add = [&](const Model<float>& held_here, std::span<const LayerRange> layers,
-                       std::vector<int> stages) -> Status {
+                       std::vector<int> stages, std::vector<std::int64_t> contexts) -> Status {
     GW_ASSIGN(RunMemory memory, run_memory(held_here, asked));
     GW_ASSIGN(memory.device[static_cast<std::size_t>(MemoryClass::kCommunication)],
               held(choice, compression, held_here, layers));
     // Where gradients are whole for a while that is counted already.
     const std::int64_t more = memory.whole_sums ? 0 : on_their_way(problem_, choice, held_here);
-    ranks.push_back({static_cast<int>(ranks.size()), std::move(stages),
+    ranks.push_back({static_cast<int>(ranks.size()), std::move(stages), std::move(contexts),
                      parameter_elems(held_here.parameters()), memory.device, more});
     return {};
   };
   if (choice.pp == 1) {
     const LayerRange all = part->all();
-    GW_TRY(add(*part, std::span(&all, 1), {0}));
+    GW_TRY(add(*part, std::span(&all, 1), {0}, {}));
     return ranks;
   }
   GW_TRY(plan(choice));
   for (const StagePlan& plan : plans_) {
     asked.stages = &plan;
     std::vector<int> stages;
-    for (const StagePlace& place : plan.stages) stages.push_back(place.stage);
+    std::vector<std::int64_t> contexts;
+    for (const StagePlace& place : plan.stages) {
+      stages.push_back(place.stage);
+      contexts.push_back(static_cast<std::int64_t>(place.contexts));
+    }
     const std::vector<LayerRange> layers = plan.layers();
-    GW_TRY(add(part->part(layers), layers, std::move(stages)));
+    GW_TRY(add(part->part(layers), layers, std::move(stages), std::move(contexts)));
   }
   return ranks;
 }

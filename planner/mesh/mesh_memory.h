@@ -20,7 +20,9 @@ namespace gradwire {
 struct MeshRankMemory {
   int rank = 0;                  // of the pipeline; of tp the one that has the longest parts
   std::vector<int> stages = {};  // ascending
-  std::int64_t parameters = 0;   // elements
+  // Of each of them: micro-batches whose activations it holds at a time. Empty without a pipeline.
+  std::vector<std::int64_t> contexts = {};
+  std::int64_t parameters = 0;  // elements
   MemoryByClass bytes = {};
   // At most, of gradients on their way under ZeRO 2 and 3, beside what is held: how many of them
   // there are at a time is a matter of what the exchange takes.

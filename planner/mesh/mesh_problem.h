@@ -34,8 +34,9 @@ struct MeshProblem {
   bool allow_stale = false;  // schedules without a flush, too
   // Schedules of stages; empty: all that are known, of which `allow_stale` says.
   std::vector<PipelineSpec> orders = {};
-  // Whether stages are cut by their time, too, where that is not as runs cut them.
-  bool timed_stages = true;
+  // Whether stages are cut otherwise than runs cut them, too: by their time, and where a rank has
+  // no room for them by their memory.
+  bool cuts_stages = true;
 
   // Of an element of gradients and parameters that is sent.
   double element_bytes() const { return precision == Precision::kF32 ? 4 : 2; }

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "planner/mesh/known_links.h"
 #include "planner/mesh/mesh_bound.h"
+#include "planner/mesh/roomy_stages.h"
 
 namespace gradwire {
 namespace {
@@ -258,6 +259,7 @@ class MeshSearch {
     set_memory(problem_, links, answer);
     if (!fits(answer)) {
       ++result_.left_out[kTooLarge];
+      GW_TRY(try_roomier(answer));
       note_smallest(std::move(answer));
       return {};
     }
@@ -266,6 +268,38 @@ class MeshSearch {
     ++result_.simulated;
     answer.ticks = step.ticks;
     add_row(std::move(answer));
+    return {};
+  }
+
+  // The same with other stages, where that fits.
+  Status try_roomier(const MeshAnswer& large) {
+    // Of backwards in two halves runs compute nothing again.
+    const MeshChoice& choice = large.choice;
+    const bool again = splits_backward(choice.order.kind) && choice.recompute != "none";
+    if (!problem_.cuts_stages || choice.pp == 1 || again) return {};
+    const MeshLinks& links = links_.of(choice);
+    std::vector<std::int64_t> rooms = links.memory;
+    if (problem_.device_mem > 0) std::ranges::fill(rooms, problem_.device_mem);
+    GW_ASSIGN(const auto divisions, roomy_stages(problem_, choice, large.memory, rooms));
+    for (const std::vector<int>& layers : divisions) {
+      MeshAnswer answer{.choice = choice};
+      answer.choice.order.layers = layers;
+      // Own stages and those cut by time may lead to the same.
+      if (!recut_.insert(to_string(answer.choice)).second) continue;
+      auto memory = memory_.of(answer.choice, codecs_.at(choice.compressor));
+      if (!memory.has_value()) continue;  // stages that are not served
+      answer.memory = std::move(memory.value());
+      set_memory(problem_, links, answer);
+      if (!fits(answer)) continue;
+      GW_ASSIGN(const MeshCosts costs, costs_of(answer.choice));
+      answer.bound = mesh_bound(answer.choice, costs);
+      GW_ASSIGN(const MeshStep step, simulate_mesh(answer.choice, links, costs));
+      ++result_.choices;
+      ++result_.simulated;
+      answer.ticks = step.ticks;
+      add_row(std::move(answer));
+      return {};
+    }
     return {};
   }
 
@@ -319,6 +353,7 @@ class MeshSearch {
   std::vector<Bounded> bounded_;
   std::int64_t told_ = 0;  // of kTried
   std::vector<Lacking> lacking_;
+  std::set<std::string> recut_;         // by memory
   std::optional<MeshAnswer> smallest_;  // of those that do not fit: it lacks least
   KnownLinks links_;
 };

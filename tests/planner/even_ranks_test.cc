@@ -9,8 +9,6 @@
 #include <random>
 #include <vector>
 
-#include "trainer/pipeline/cut_uneven.h"
-
 namespace gradwire::even_ranks_test {
 namespace {
 
@@ -33,10 +31,10 @@ std::int64_t plainly_slowest(const StagedRanks& ranks, const Cuts& cuts) {
   std::int64_t most = 0;
   for (std::size_t rank = 0; rank < ranks.stages.size(); ++rank) {
     std::int64_t sum = 0;
-    for (const int stage : ranks.stages[rank]) {
-      const Range cut = cuts[static_cast<std::size_t>(stage)];
+    for (std::size_t place = 0; place < ranks.stages[rank].size(); ++place) {
+      const Range cut = cuts[static_cast<std::size_t>(ranks.stages[rank][place])];
       for (std::int64_t run = cut.begin; run < cut.end; ++run) {
-        sum += ranks.ticks[rank][static_cast<std::size_t>(run)];
+        sum += ranks.ticks[rank][place][static_cast<std::size_t>(run)];
       }
     }
     most = std::max(most, sum);
@@ -45,7 +43,7 @@ std::int64_t plainly_slowest(const StagedRanks& ranks, const Cuts& cuts) {
 }
 
 std::int64_t least_of_all(const StagedRanks& ranks, std::vector<std::int64_t>& ends) {
-  const auto runs = static_cast<std::int64_t>(ranks.ticks.front().size());
+  const auto runs = static_cast<std::int64_t>(ranks.ticks.front().front().size());
   const auto left =
       static_cast<std::int64_t>(stage_count(ranks)) - static_cast<std::int64_t>(ends.size());
   if (left == 0) return plainly_slowest(ranks, cuts_of(ends));
@@ -59,33 +57,25 @@ std::int64_t least_of_all(const StagedRanks& ranks, std::vector<std::int64_t>& e
   return least;
 }
 
-// Ranks with `each` stages, in turn or in a V, on devices of several speeds.
+// Ranks with two stages, in turn or in a V, on devices of several speeds; of half of them a run
+// takes twice as long in a rank's first stage as in its second one.
 StagedRanks drawn(std::mt19937& random) {
   StagedRanks ranks;
   const int count = 2 + static_cast<int>(random() % 2);
   const bool v = random() % 2 == 0;
+  const std::int64_t first = random() % 2 == 0 ? 1 : 2;
   const int stages = 2 * count;
   const std::size_t runs = static_cast<std::size_t>(stages) + random() % 6;
   std::vector<std::int64_t> products(runs);
   for (std::int64_t& one : products) one = 1 + static_cast<std::int64_t>(random() % 20);
   for (int rank = 0; rank < count; ++rank) {
     const auto slowness = static_cast<std::int64_t>(1 + random() % 3);
-    std::vector<std::int64_t>& ticks = ranks.ticks.emplace_back(products);
-    for (std::int64_t& one : ticks) one *= slowness;
+    auto& ticks = ranks.ticks.emplace_back(2, products);
+    for (std::int64_t& one : ticks[0]) one *= slowness * first;
+    for (std::int64_t& one : ticks[1]) one *= slowness;
     ranks.stages.push_back({rank, v ? stages - 1 - rank : count + rank});
   }
   return ranks;
-}
-
-// The fastest slowest stage, as a start.
-Cuts even_stages(const StagedRanks& ranks) {
-  std::vector<std::vector<std::int64_t>> costs(static_cast<std::size_t>(stage_count(ranks)));
-  for (std::size_t rank = 0; rank < ranks.stages.size(); ++rank) {
-    for (const int stage : ranks.stages[rank]) {
-      costs[static_cast<std::size_t>(stage)] = ranks.ticks[rank];
-    }
-  }
-  return cut_uneven(costs).value();
 }
 
 TEST(EvenRanks, AreNearTheBestOfAllDivisionsAndNeverWorseThanBefore) {
@@ -94,7 +84,8 @@ TEST(EvenRanks, AreNearTheBestOfAllDivisionsAndNeverWorseThanBefore) {
   constexpr int kRounds = 300;
   for (int round = 0; round < kRounds; ++round) {
     const StagedRanks ranks = drawn(random);
-    const Cuts before = even_stages(ranks);
+    const auto stages = static_cast<std::size_t>(stage_count(ranks));
+    const Cuts before = even_stages(ranks, stages).value();
     const Cuts after = even_ranks(ranks, before);
     ASSERT_EQ(after.size(), before.size());
     std::int64_t next = 0;
@@ -103,7 +94,7 @@ TEST(EvenRanks, AreNearTheBestOfAllDivisionsAndNeverWorseThanBefore) {
       EXPECT_LT(stage.begin, stage.end);
       next = stage.end;
     }
-    EXPECT_EQ(next, static_cast<std::int64_t>(ranks.ticks.front().size()));
+    EXPECT_EQ(next, static_cast<std::int64_t>(ranks.ticks.front().front().size()));
     const std::int64_t found = plainly_slowest(ranks, after);
     EXPECT_EQ(slowest_rank(ranks, after), found);
     EXPECT_LE(found, plainly_slowest(ranks, before));
@@ -118,8 +109,8 @@ TEST(EvenRanks, AreNearTheBestOfAllDivisionsAndNeverWorseThanBefore) {
 
 // Of equal ranks the stages are even, too, as far as runs are.
 TEST(EvenRanks, StagesOfARankAreEven) {
-  StagedRanks ranks{.ticks = std::vector(2, std::vector<std::int64_t>(12, 5)),
-                    .stages = {{0, 3}, {1, 2}}};
+  const std::vector two_stages(2, std::vector<std::int64_t>(12, 5));
+  const StagedRanks ranks{.stages = {{0, 3}, {1, 2}}, .ticks = {two_stages, two_stages}};
   const Cuts after = even_ranks(ranks, cuts_of({1, 2, 3, 12}));
   for (const Range& stage : after) EXPECT_EQ(stage.size(), 3);
   EXPECT_EQ(slowest_rank(ranks, after), 30);

@@ -202,9 +202,9 @@ TEST(TimedStages, ASearchFindsThemAndStandsThemBesideTheOthers) {
   const Cluster cluster = uneven_cluster(2, 0.001);
   MeshProblem problem = mesh_problem(cluster, model, kRates, 8);
   const MeshSearchResult both = search_mesh(problem, {}).value();
-  problem.timed_stages = false;
+  problem.cuts_stages = false;
   const MeshSearchResult products = search_mesh(problem, {}).value();
-  problem.timed_stages = true;
+  problem.cuts_stages = true;
   EXPECT_LT(products.choices, both.choices);
   EXPECT_LT(both.rows.front().ticks, products.rows.front().ticks);
   const MeshChoice& best = both.rows.front().choice;
