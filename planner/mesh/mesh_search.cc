@@ -290,7 +290,10 @@ class MeshSearch {
       if (!memory.has_value()) continue;  // stages that are not served
       answer.memory = std::move(memory.value());
       set_memory(problem_, links, answer);
-      if (!fits(answer)) continue;
+      if (!fits(answer)) {
+        note_smallest(std::move(answer));
+        continue;
+      }
       GW_ASSIGN(const MeshCosts costs, costs_of(answer.choice));
       answer.bound = mesh_bound(answer.choice, costs);
       GW_ASSIGN(const MeshStep step, simulate_mesh(answer.choice, links, costs));
