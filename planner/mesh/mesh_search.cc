@@ -47,8 +47,9 @@ constexpr const char* kSurelyTooLarge =
 constexpr const char* kTooLarge =
     "do not fit into the devices' memory, of those that may be faster than the rows shown";
 
+constexpr const char* kBeyondBound = "no faster than the rows shown, by a lower bound";
 constexpr const char* kNoReason =
-    "no faster and no smaller than a row with other ZeRO or recompute alone";
+    "no faster and no smaller than a row with another ZeRO stage, recompute or layers of stages alone";
 
 void set_memory(const MeshProblem& problem, const MeshLinks& links, MeshAnswer& answer) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
@@ -114,6 +115,7 @@ class MeshSearch {
         choices_(std::move(choices.all)),
         codecs_(std::move(codecs)),
         memory_(problem),
+        recut_memory_(problem),
         links_(*problem.cluster) {
     result_.left_out = std::move(choices.left_out);
     result_.choices = static_cast<std::int64_t>(choices_.size());
@@ -123,14 +125,13 @@ class MeshSearch {
     GW_TRY(bound_all());
     for (std::size_t i = 0; i < bounded_.size(); ++i) {
       if (bounded_[i].bound > worst()) {
-        result_.left_out["no faster than the rows shown, by a lower bound"] +=
-            static_cast<std::int64_t>(bounded_.size() - i);
+        result_.left_out[kBeyondBound] += static_cast<std::int64_t>(bounded_.size() - i);
         break;
       }
       GW_TRY(try_one(bounded_[i]));
       tell_tried(i + 1);
     }
-    told_ = result_.choices;
+    told_ = whole();
     tell_tried(bounded_.size());
     if (result_.rows.empty()) return nothing();
     const auto rows = static_cast<std::size_t>(options_.rows);
@@ -149,22 +150,28 @@ class MeshSearch {
   }
 
  private:
-  // What is left is what the bound does not leave out, by the rows so far.
+  // What is left is what the bound does not leave out, by the rows so far; each counts as much as a
+  // simulation of it takes.
   void tell_tried(std::size_t done) {
     if (!options_.progress) return;
     const auto left_out = std::ranges::upper_bound(bounded_, worst(), {}, &Bounded::bound);
-    const auto to_try = std::max<std::ptrdiff_t>(left_out - bounded_.begin(), 1);
-    const double part = std::min(static_cast<double>(done) / static_cast<double>(to_try), 1.0);
+    const auto to_try = static_cast<std::size_t>(left_out - bounded_.begin());
+    const double all = work_before_[std::max(to_try, done)];
+    const auto choices = static_cast<double>(choices_.size());
     // A row that gives way to another one may let the worst be slower than it was.
-    told_ = std::max(told_, static_cast<std::int64_t>(part * static_cast<double>(result_.choices)));
-    options_.progress(
-        {MeshSearchPart::kTried, told_, std::max<std::int64_t>(result_.choices, 1),
-         result_.rows.empty() ? "none fits yet" : brief_text(result_.rows.front().choice)});
+    if (all > 0) {
+      told_ = std::max(told_, static_cast<std::int64_t>(work_before_[done] / all * choices));
+    }
+    tell({MeshSearchPart::kTried, told_, whole(),
+          result_.rows.empty() ? "none fits yet" : brief_text(result_.rows.front().choice)});
   }
 
-  void tell_bounded(std::size_t done) const {
-    if (!options_.progress) return;
-    options_.progress({MeshSearchPart::kBounded, static_cast<std::int64_t>(done), result_.choices});
+  void tell(const MeshSearchProgress& at) const {
+    if (options_.progress) options_.progress(at);
+  }
+  // Of those that are listed: what is cut by memory counts with what it was cut of.
+  std::int64_t whole() const {
+    return std::max<std::int64_t>(static_cast<std::int64_t>(choices_.size()), 1);
   }
 
   Status nothing() {
@@ -226,7 +233,8 @@ class MeshSearch {
   Status bound_all() {
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       const MeshChoice& choice = choices_[i];
-      tell_bounded(i + 1);
+      if (!choice.order.layers.empty()) cut_.insert(to_string(choice));
+      tell({MeshSearchPart::kBounded, static_cast<std::int64_t>(i) + 1, whole()});
       GW_ASSIGN(const std::int64_t bytes, lacks(choice));
       if (bytes > 0) {
         lacking_.push_back({bytes, i});
@@ -238,6 +246,11 @@ class MeshSearch {
       bounded_.push_back({mesh_bound(choice, costs), i});
     }
     std::ranges::stable_sort(bounded_, {}, &Bounded::bound);
+    for (const Bounded& one : bounded_) {
+      const MeshChoice& choice = choices_[one.number];
+      work_before_.push_back(work_before_.back() +
+                             static_cast<double>(choice.accumulate) * choice.stages());
+    }
     return {};
   }
 
@@ -271,38 +284,64 @@ class MeshSearch {
     return {};
   }
 
-  // The same with other stages, where that fits.
+  // The same with other stages, where that fits. What does not fit says more of how much its ranks
+  // would hold otherwise: the next round's divisions are by that.
   Status try_roomier(const MeshAnswer& large) {
-    // Of backwards in two halves runs compute nothing again.
+    constexpr int kRounds = 4;
     const MeshChoice& choice = large.choice;
+    // Of backwards in two halves runs compute nothing again.
     const bool again = splits_backward(choice.order.kind) && choice.recompute != "none";
     if (!problem_.cuts_stages || choice.pp == 1 || again) return {};
-    const MeshLinks& links = links_.of(choice);
-    std::vector<std::int64_t> rooms = links.memory;
+    GW_TRY(learn_own_stages(choice));
+    std::vector<std::int64_t> rooms = links_.of(choice).memory;
     if (problem_.device_mem > 0) std::ranges::fill(rooms, problem_.device_mem);
-    GW_ASSIGN(const auto divisions, roomy_stages(problem_, choice, large.memory, rooms));
-    for (const std::vector<int>& layers : divisions) {
-      MeshAnswer answer{.choice = choice};
-      answer.choice.order.layers = layers;
-      // Own stages and those cut by time may lead to the same.
-      if (!recut_.insert(to_string(answer.choice)).second) continue;
-      auto memory = memory_.of(answer.choice, codecs_.at(choice.compressor));
-      if (!memory.has_value()) continue;  // stages that are not served
-      answer.memory = std::move(memory.value());
-      set_memory(problem_, links, answer);
-      if (!fits(answer)) {
+    MeshAnswer last = large;
+    for (int round = 0; round < kRounds; ++round) {
+      GW_ASSIGN(const auto divisions, roomy_stages(problem_, last.choice, last.memory, rooms));
+      for (const std::vector<int>& layers : divisions) {
+        MeshAnswer answer{.choice = choice};
+        answer.choice.order.layers = layers;
+        // Other starts may lead to the same, and so may runs' own stages.
+        if (!cut_.insert(to_string(answer.choice)).second) return {};
+        auto memory = recut_memory_.of(answer.choice, codecs_.at(choice.compressor));
+        if (!memory.has_value()) return {};  // stages that are not served
+        answer.memory = std::move(memory.value());
+        set_memory(problem_, links_.of(choice), answer);
+        if (fits(answer)) return try_recut(std::move(answer));
+        last = answer;
         note_smallest(std::move(answer));
-        continue;
       }
-      GW_ASSIGN(const MeshCosts costs, costs_of(answer.choice));
-      answer.bound = mesh_bound(answer.choice, costs);
-      GW_ASSIGN(const MeshStep step, simulate_mesh(answer.choice, links, costs));
-      ++result_.choices;
-      ++result_.simulated;
-      answer.ticks = step.ticks;
-      add_row(std::move(answer));
+      if (divisions.empty()) return {};
+    }
+    return {};
+  }
+
+  // A choice that fits, beyond those that were listed.
+  Status try_recut(MeshAnswer answer) {
+    ++result_.choices;
+    GW_ASSIGN(const MeshCosts costs, costs_of(answer.choice));
+    answer.bound = mesh_bound(answer.choice, costs);
+    if (answer.bound > worst()) {
+      ++result_.left_out[kBeyondBound];
       return {};
     }
+    GW_ASSIGN(const MeshStep step, simulate_mesh(answer.choice, links_.of(answer.choice), costs));
+    ++result_.simulated;
+    answer.ticks = step.ticks;
+    add_row(std::move(answer));
+    return {};
+  }
+
+  // Said as they are, runs' own stages are no other ones.
+  Status learn_own_stages(const MeshChoice& choice) {
+    MeshChoice said = choice;
+    GW_ASSIGN(const std::vector<LayerRange> own,
+              problem_.model->cuts(choice.stages(), choice.has_flush()));
+    said.order.layers.clear();
+    for (const LayerRange& cut : own) {
+      said.order.layers.push_back(static_cast<int>(cut.end - cut.begin));
+    }
+    cut_.insert(to_string(said));
     return {};
   }
 
@@ -333,8 +372,8 @@ class MeshSearch {
     return answer.most_needed() - answer.room;
   }
 
-  // Whether nothing speaks for `other` beside `row`: but for ZeRO stage and recompute it is the
-  // same mesh, no faster, and leaves no more room.
+  // Whether nothing speaks for `other` beside `row`: but for ZeRO stage, recompute, and layers of
+  // stages where both say them, it is the same mesh, no faster, and leaves no more room.
   static bool outdoes(const MeshAnswer& row, const MeshAnswer& other) {
     if (row.ticks > other.ticks || beyond(row) > beyond(other)) return false;
     // Numbers first: this is asked of every pair of rows.
@@ -343,8 +382,12 @@ class MeshSearch {
     };
     const MeshChoice& a = row.choice;
     const MeshChoice& b = other.choice;
-    return numbers(a) == numbers(b) && a.order == b.order && a.layout == b.layout &&
-           a.compressor == b.compressor;
+    if (numbers(a) != numbers(b) || a.layout != b.layout || a.compressor != b.compressor) {
+      return false;
+    }
+    PipelineSpec order = b.order;
+    if (!order.layers.empty() && !a.order.layers.empty()) order.layers = a.order.layers;
+    return a.order == order;
   }
 
   const MeshProblem& problem_;
@@ -352,11 +395,13 @@ class MeshSearch {
   std::vector<MeshChoice> choices_;
   Codecs codecs_;
   MeshMemory memory_;
+  MeshMemory recut_memory_;  // one would forget the stages that the next choice has, too
   MeshSearchResult result_;
   std::vector<Bounded> bounded_;
-  std::int64_t told_ = 0;  // of kTried
+  std::vector<double> work_before_{0};  // operations of all before the i-th of `bounded_`
+  std::int64_t told_ = 0;               // of kTried
   std::vector<Lacking> lacking_;
-  std::set<std::string> recut_;         // by memory
+  std::set<std::string> cut_;           // those that say the layers of their stages, listed or not
   std::optional<MeshAnswer> smallest_;  // of those that do not fit: it lacks least
   KnownLinks links_;
 };

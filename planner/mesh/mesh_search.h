@@ -78,14 +78,16 @@ struct MeshSearchOptions {
 
 struct MeshSearchResult {
   std::vector<MeshAnswer> rows = {};
-  std::int64_t choices = 0;  // that the model and the schedules may serve
+  // That the model and the schedules may serve, and those whose stages were cut by memory.
+  std::int64_t choices = 0;
   std::int64_t simulated = 0;
   std::map<std::string, std::int64_t> left_out = {};  // by reason
 };
 
 // All (dp, tp, pp, schedule, layers of stages as runs cut them and by their time, ZeRO stage,
 // micro-batches, recompute, compressor) on as many ranks as
-// there are devices, with the batch divided evenly. kInvalidArgument: no choice at all, or none
+// there are devices, with the batch divided evenly; where a rank has no room for its stages, layers
+// by memory in their place (roomy_stages()). kInvalidArgument: no choice at all, or none
 // that fits; a compressor that is none.
 Result<MeshSearchResult> search_mesh(const MeshProblem& problem, const MeshSearchOptions& options);
 

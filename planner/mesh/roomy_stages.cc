@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <numeric>
 #include <utility>
 
 #include "planner/mesh/even_ranks.h"
@@ -125,6 +126,19 @@ std::vector<Range> between(const std::vector<Range>& from, const std::vector<Ran
   return cuts;
 }
 
+// What all runs take, each where it takes least of a room: no division takes less.
+std::int64_t least_of_all(const StagedRanks& ranks) {
+  std::vector<std::int64_t> least;
+  for (const auto& rank : ranks.ticks) {
+    for (const std::vector<std::int64_t>& place : rank) {
+      if (least.empty()) least = place;
+      std::ranges::transform(place, least, least.begin(),
+                             [](std::int64_t a, std::int64_t b) { return std::min(a, b); });
+    }
+  }
+  return std::accumulate(least.begin(), least.end(), std::int64_t{0});
+}
+
 }  // namespace
 
 Result<std::vector<std::vector<int>>> roomy_stages(const MeshProblem& problem,
@@ -143,10 +157,11 @@ Result<std::vector<std::vector<int>>> roomy_stages(const MeshProblem& problem,
   const StagedRanks ranks = runs.ranks([&](std::size_t rank, std::size_t place, std::size_t layer) {
     return takes[rank].takes(runs.stages()[rank][place], layer);
   });
-  GW_ASSIGN(const std::vector<Range> even, even_division(ranks, runs.chosen()));
   // The estimate of a rank that is just too full may be wrong.
-  constexpr std::int64_t kNearly = kRoom / 10;
-  if (slowest_rank(ranks, even) > kRoom + kNearly) return found;
+  constexpr std::int64_t kNearly = kRoom + kRoom / 10;
+  if (least_of_all(ranks) > kNearly * choice.pp) return found;
+  GW_ASSIGN(const std::vector<Range> even, even_division(ranks, runs.chosen()));
+  if (slowest_rank(ranks, even) > kNearly) return found;
   constexpr std::int64_t kSteps = 16;
   for (std::int64_t step = 1; step < kSteps; ++step) {
     const std::vector<Range> cuts = between(runs.chosen(), even, step, kSteps);

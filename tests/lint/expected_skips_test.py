@@ -94,6 +94,7 @@ class ExpectedSkips(unittest.TestCase):
                        '<testcase name="Case" classname="Suite"><failure message="m">a.cc:3\nExpected: 1</failure></testcase>')
         self.assertEqual((done.returncode, done.stdout), (1, "1 passed, 2 failed, 0 skipped\n"))
         self.assertRegex(done.stderr, r"error: naming failed \(.*meson-logs/testlog\.txt\); it says: first\n2 findings\n")
+        self.assertIn("it says: the message alone\n", counted('<testcase name="a"><failure message="the message alone"/></testcase>').stderr)
         self.assertRegex(done.stderr, r"error: Suite\.Case failed \(.*\); it says: a\.cc:3\nExpected: 1\n")
 
 

@@ -98,6 +98,15 @@ TEST(EvenRanks, AreNearTheBestOfAllDivisionsAndNeverWorseThanBefore) {
     const std::int64_t found = plainly_slowest(ranks, after);
     EXPECT_EQ(slowest_rank(ranks, after), found);
     EXPECT_LE(found, plainly_slowest(ranks, before));
+    // Either start.
+    Cuts own(stages);
+    for (std::size_t stage = 0; stage < stages; ++stage) {
+      const auto begin = static_cast<std::int64_t>(stage);
+      own[stage] = {begin, stage + 1 == stages ? next : begin + 1};
+    }
+    const Cuts either = even_division(ranks, own).value();
+    EXPECT_LE(slowest_rank(ranks, either),
+              std::min(found, slowest_rank(ranks, even_ranks(ranks, own))));
     std::vector<std::int64_t> none;
     const std::int64_t best = least_of_all(ranks, none);
     const double ratio = static_cast<double>(found) / static_cast<double>(best);

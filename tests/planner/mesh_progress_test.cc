@@ -19,6 +19,8 @@ struct Told {
   std::vector<MeshSearchPart> parts;           // in their order
   std::map<MeshSearchPart, std::int64_t> all;  // of each
   std::string best;
+  int times = 0;  // that kTried was told
+  int whole = 0;  // of these, that it was said to be done
 };
 
 // Every part counts upwards, to all of what it counts.
@@ -37,6 +39,8 @@ Told search(const MeshProblem& problem, MeshSearchOptions options) {
     EXPECT_GE(at.done, last);
     last = at.done;
     told.best = at.best;
+    told.times += at.part == MeshSearchPart::kTried ? 1 : 0;
+    told.whole += at.part == MeshSearchPart::kTried && at.done == at.all ? 1 : 0;
   };
   EXPECT_TRUE(search_mesh(problem, options).has_value());
   EXPECT_TRUE(ended());
@@ -55,6 +59,8 @@ TEST(MeshSearchProgress, CountsEachPartToItsEnd) {
   EXPECT_EQ(told.all.at(MeshSearchPart::kListed), 18);
   EXPECT_EQ(told.all.at(MeshSearchPart::kBounded),
             static_cast<std::int64_t>(mesh_choices(problem).value().all.size()));
+  EXPECT_GT(told.times, 20);
+  EXPECT_LE(told.whole, 3) << "done is said at the end";
   EXPECT_EQ(told.best, brief_text(search_mesh(problem, {.rows = 1}).value().rows[0].choice));
 }
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "planner/mesh/mesh_search.h"
@@ -103,9 +105,20 @@ bool are_too_small(Divisions& divisions, double free, std::vector<std::int64_t>&
   return fullest(divisions.memory({}), rooms) > 1;
 }
 
+// By how many layers ends of stages are elsewhere.
+std::size_t moved(const std::vector<LayerRange>& own, const std::vector<int>& layers) {
+  std::size_t sum = 0;
+  std::size_t end = 0;
+  for (std::size_t stage = 0; stage < own.size(); ++stage) {
+    end += static_cast<std::size_t>(layers[stage]);
+    sum += std::max(end, own[stage].end) - std::min(end, own[stage].end);
+  }
+  return sum;
+}
+
 // On devices alike, and where the latter or the former half has half as much. How often the own
-// stages do not fit; one that is found does.
-int found_where_any_fits(const MeshChoice& choice, std::int64_t layers, double free) {
+// stages do not fit; one that is found does. Counts where two are found.
+int found_where_any_fits(const MeshChoice& choice, std::int64_t layers, double free, int& nearer) {
   SCOPED_TRACE(to_string(choice));
   MeshModel model = gpt_of_many_words(layers);
   const Cluster cluster = even_cluster(choice.ranks(), 1);
@@ -118,30 +131,38 @@ int found_where_any_fits(const MeshChoice& choice, std::int64_t layers, double f
     if (!are_too_small(divisions, free, rooms)) continue;
     ++times;
     const auto found = roomy_stages(problem, choice, divisions.memory({}), rooms).value();
-    EXPECT_THAT(found, ::testing::Contains(::testing::Truly([&](const std::vector<int>& layers) {
-                  return fullest(divisions.memory(layers), rooms) <= 1;
+    EXPECT_THAT(found, ::testing::Contains(::testing::Truly([&](const std::vector<int>& cut) {
+                  return fullest(divisions.memory(cut), rooms) <= 1;
                 })))
         << times;
+    if (found.size() < 2) continue;
+    // The first one is nearer to the own stages.
+    const std::vector<LayerRange> own = model.cuts(choice.stages(), choice.has_flush()).value();
+    EXPECT_LT(moved(own, found[0]), moved(own, found[1]));
+    ++nearer;
   }
   return times;
 }
 
 TEST(RoomyStages, OfRanksWithOneStageFitWhereAnyDivisionDoes) {
   int times = 0;
+  int nearer = 0;
   for (const MeshChoice& choice :
        {staged("1f1b"), staged("gpipe"), staged("zb-h1"), staged("1f1b", "full"),
         staged("1f1b", "none", 1), staged("gpipe", "selective", 3), staged("2bw")}) {
-    times += found_where_any_fits(choice, 6, 0.05);
+    times += found_where_any_fits(choice, 6, 0.05, nearer);
   }
   EXPECT_GE(times, 12);
+  EXPECT_GE(nearer, 1);
 }
 
 // What a rank holds of activations is another part for each of its stages, which the estimate does
 // not know.
 TEST(RoomyStages, OfRanksWithSeveralStagesFitWhereSomeRoomIsLeft) {
   int times = 0;
+  int nearer = 0;
   for (const char* order : {"interleaved[chunks=2]", "zb-v", "chimera"}) {
-    times += found_where_any_fits(staged(order), 6, 0.15);
+    times += found_where_any_fits(staged(order), 6, 0.15, nearer);
   }
   EXPECT_GE(times, 4);
 }
@@ -194,6 +215,9 @@ TEST(RoomyStages, ASearchFindsThem) {
     EXPECT_EQ(again.most_needed(), row.most_needed());
     EXPECT_LE(row.bound, row.ticks);
   }
+  std::set<std::string> names;
+  for (const MeshAnswer& row : found.rows) names.insert(to_string(row.choice));
+  EXPECT_EQ(names.size(), found.rows.size()) << "each once";
   // All choices are rows, or counted with a reason; so is what was none before.
   auto counted = static_cast<std::int64_t>(found.rows.size());
   for (const auto& [reason, count] : found.left_out) counted += count;

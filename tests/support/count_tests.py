@@ -47,7 +47,7 @@ def count(path):
     passed, failed, skips = 0, [], []
     for case in tree.parse(path).getroot().iter("testcase"):
         kinds = {child.tag for child in case}
-        said = "\n".join(child.text or "" for child in case if child.tag.startswith("system-") or child.tag in ("failure", "error"))
+        said = "\n".join(child.text or child.get("message") or "" for child in case if child.tag.startswith("system-") or child.tag in ("failure", "error"))
         whole = re.fullmatch(r"\S+?:(\S+) / (.*)", case.get("name", ""))
         suites = whole.group(1).split("+") if whole else []
         name = whole.group(2) if whole else f"{case.get('classname')}.{case.get('name')}"
