@@ -49,7 +49,8 @@ constexpr const char* kTooLarge =
 
 constexpr const char* kBeyondBound = "no faster than the rows shown, by a lower bound";
 constexpr const char* kNoReason =
-    "no faster and no smaller than a row with another ZeRO stage, recompute or layers of stages alone";
+    "no faster and no smaller than a row with another ZeRO stage, recompute or layers of stages "
+    "alone";
 
 void set_memory(const MeshProblem& problem, const MeshLinks& links, MeshAnswer& answer) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
