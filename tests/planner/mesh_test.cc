@@ -250,7 +250,8 @@ TEST(MeshSearch, RowsFitAndWhatDoesNotIsCounted) {
     return count;
   };
   const char* const kOutdone =
-      "no faster and no smaller than a row with another ZeRO stage, recompute or layers of stages alone";
+      "no faster and no smaller than a row with another ZeRO stage, recompute or layers of stages "
+      "alone";
   EXPECT_GT(left_out(free, kOutdone), 0);
   EXPECT_EQ(static_cast<std::int64_t>(free.rows.size()) + left_out(free, kOutdone) + unserved(free),
             free.choices);
