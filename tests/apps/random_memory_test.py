@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -283,6 +284,15 @@ class RandomMemory(unittest.TestCase):
         self.assertEqual(row["memory_bytes"], max(rank["total_bytes"] for rank in ranks))
         return tables
 
+    @staticmethod
+    def outdoes(found, row):
+        """Whether the search says nothing of `row` beside `found`, whose stages were cut by memory: but for ZeRO stage, recompute and
+        layers of stages it is the same mesh, no slower, and needs less."""
+        same = [found[axis] == row[axis] for axis in ("dp", "tp", "pp", "accumulate", "micro_batch", "compressor")]
+        order, other = (re.sub(r"[\[,]stages=[0-9+]+\]?", "", one["schedule"]) for one in (found, row))
+        return (all(same) and order == other and "stages=" in found["schedule"] and "stages=" in row["schedule"]
+                and found["seconds"] <= row["seconds"] and found["needed_bytes"] < row["needed_bytes"])
+
     def search_agrees(self, one, vocabulary):
         """The ZeRO stage of the mesh that was run, whether its stages were cut by their time, and whether the search had others,
         with one byte less, whose stages were cut for that, and which hold what it says."""
@@ -295,8 +305,9 @@ class RandomMemory(unittest.TestCase):
         gradients = [table["device"].get("gradients", {"held": 0, "peak": 0}) for table in tables]
         self.assertLessEqual(max(line["peak"] - line["held"] for line in gradients) if row["zero"] >= 2 and row["accumulate"] == 1 else 0,
                              needed - row["memory_bytes"])
-        self.assertIn(row, [{**found, "device_bytes": row["device_bytes"]}
-                            for found in self.searched(one, vocabulary, "--device-mem", str(needed))[0]])
+        # Where it has room it is a row, unless stages that are cut by memory gave another one that outdoes it.
+        fitting, _ = self.searched(one, vocabulary, "--device-mem", str(needed))
+        self.assertTrue(any({**found, "device_bytes": row["device_bytes"]} == row or self.outdoes(found, row) for found in fitting), row)
         tight = ["--device-mem", str(needed - 1)]
         less, _ = self.searched(one, vocabulary, *tight)
         for found in less:
